@@ -1,0 +1,122 @@
+"""What a run releases, as frozen values that know no accountant.
+
+An event says which mechanism ran, with which noise and at which *caps* (queries asked, answers given): the caps
+are fixed before the first private query, so an event is the same whatever the data were, and its cost may be
+published. Conventions: votes are counts per class of n teachers; one unit of privacy changes one teacher's vote
+in every query (add/remove of a unit under the keyed-hash partition), that is v' = v - e_i + e_j.
+"""
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from data.errors import UserError
+
+
+def _positive(name: str, value: float) -> None:
+    # `not x > 0` also refuses NaN, which `x <= 0` lets through.
+    if not value > 0 or math.isinf(value):
+        raise UserError(f"{name} = {value!r}: must be a finite number above 0")
+
+
+def _count(name: str, value: int, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise UserError(f"{name} = {value!r}: must be a whole number, at least {least}")
+
+
+@dataclass(frozen=True)
+class LNMax:
+    """Laplace noisy max [P17]: argmax_j v_j + Lap(scale), given at most ``answers`` times."""
+
+    scale: float
+    answers: int
+
+    def __post_init__(self) -> None:
+        _positive("scale", self.scale)
+        _count("answers", self.answers, 0)
+
+
+@dataclass(frozen=True)
+class GNMax:
+    """Gaussian noisy max [P18]: argmax_j v_j + N(0, sigma^2), given at most ``answers`` times."""
+
+    sigma: float
+    answers: int
+
+    def __post_init__(self) -> None:
+        _positive("sigma", self.sigma)
+        _count("answers", self.answers, 0)
+
+
+@dataclass(frozen=True)
+class ConfidentGNMax:
+    """Confident-GNMax [P18]: if max_j v_j + N(0, threshold_sigma^2) >= threshold answer by GNMax, else abstain.
+
+    At most ``queries`` tests and ``answers`` answers; the run stops at the last answer.
+    """
+
+    sigma: float
+    threshold: float
+    threshold_sigma: float
+    queries: int
+    answers: int
+
+    def __post_init__(self) -> None:
+        _positive("sigma", self.sigma)
+        _positive("threshold_sigma", self.threshold_sigma)
+        if not math.isfinite(self.threshold):
+            raise UserError(f"threshold = {self.threshold!r}: must be a finite number")
+        _count("queries", self.queries, 0)
+        _count("answers", self.answers, 0)
+        if self.answers > self.queries:
+            raise UserError(f"answers = {self.answers}: must be at most the {self.queries} queries asked")
+
+
+@dataclass(frozen=True)
+class DPSGD:
+    """DP-SGD: ``steps`` Gaussian mechanisms of ``noise_multiplier``, each on a Poisson sample of the units."""
+
+    noise_multiplier: float
+    sampling_rate: float
+    steps: int
+
+    def __post_init__(self) -> None:
+        _positive("noise_multiplier", self.noise_multiplier)
+        if not 0 < self.sampling_rate <= 1:
+            raise UserError(f"sampling_rate = {self.sampling_rate!r}: must be above 0 and at most 1")
+        _count("steps", self.steps, 0)
+
+
+NoisyMax = LNMax | GNMax | ConfidentGNMax
+Event = NoisyMax | DPSGD
+
+_KINDS: dict[str, type] = {
+    "lnmax": LNMax,
+    "gnmax": GNMax,
+    "confident-gnmax": ConfidentGNMax,
+    "dp-sgd": DPSGD,
+}
+
+
+def event_to_dict(event: Event) -> dict[str, Any]:
+    """``{"mechanism": name, **fields}``: what the ledger and the journal store.
+
+    >>> event_to_dict(GNMax(sigma=40.0, answers=3))
+    {'mechanism': 'gnmax', 'sigma': 40.0, 'answers': 3}
+    """
+    name = next(name for name, kind in _KINDS.items() if isinstance(event, kind))
+    return {"mechanism": name, **dataclasses.asdict(event)}
+
+
+def event_from_dict(record: dict[str, Any]) -> Event:
+    """The inverse of :func:`event_to_dict`.
+
+    >>> event_from_dict({"mechanism": "gnmax", "sigma": 40.0, "answers": 3})
+    GNMax(sigma=40.0, answers=3)
+    """
+    fields = dict(record)
+    name = fields.pop("mechanism", None)
+    if name not in _KINDS:
+        raise UserError(f"mechanism = {name!r}: must be one of {', '.join(_KINDS)}")
+    return _KINDS[name](**fields)  # type: ignore[no-any-return]
