@@ -1,0 +1,88 @@
+"""Which noisy max answers the queries, with which noise and caps."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from accounting.events import ConfidentGNMax, GNMax, LNMax, NoisyMax
+
+_NEEDS = {
+    "lnmax": ("scale",),
+    "gnmax": ("sigma",),
+    "confident-gnmax": ("sigma", "threshold", "threshold_sigma"),
+}
+
+
+class AggregationSettings(BaseModel):
+    """The mechanism. Its event at the caps is known before anything private is read."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, title="Aggregation")
+
+    mechanism: Literal["lnmax", "gnmax", "confident-gnmax"] = Field(
+        "confident-gnmax",
+        title="Mechanism",
+        description="lnmax (Laplace), gnmax (Gaussian) or confident-gnmax.",
+    )
+    sigma: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        title="σ",
+        description="Standard deviation, in votes, of the noise on every count.",
+    )
+    scale: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        title="b",
+        description="Scale, in votes, of the Laplace noise on every count.",
+    )
+    threshold: float | None = Field(
+        None,
+        allow_inf_nan=False,
+        title="T",
+        description="Votes that the noisy largest count must reach to be answered.",
+    )
+    threshold_sigma: float | None = Field(
+        None,
+        gt=0,
+        allow_inf_nan=False,
+        title="σ_T",
+        description="Standard deviation, in votes, of the test's noise.",
+    )
+    max_queries: int | None = Field(
+        None, ge=1, title="Cap on queries", description="Most queries asked; default: queries.count."
+    )
+    max_answers: int | None = Field(
+        None, ge=1, title="Cap on answers", description="Most queries answered; default: the cap on queries."
+    )
+    delta: float = Field(1e-5, gt=0, lt=1, title="δ", description="The δ of the published (ε, δ).")
+
+    @model_validator(mode="after")
+    def _complete(self) -> "AggregationSettings":
+        needed = _NEEDS[self.mechanism]
+        for field in needed:
+            if getattr(self, field) is None:
+                raise ValueError(f"{field}: must be set for {self.mechanism}")
+        for field in ("sigma", "scale", "threshold", "threshold_sigma"):
+            if field not in needed and getattr(self, field) is not None:
+                raise ValueError(f"{field}: is not a parameter of {self.mechanism}")
+        return self
+
+
+def caps(settings: AggregationSettings, queries: int) -> tuple[int, int]:
+    """The most queries asked and answered, when ``queries`` were chosen by the settings."""
+    asked = settings.max_queries or queries
+    return asked, min(settings.max_answers or asked, asked)
+
+
+def event(settings: AggregationSettings, queries: int) -> NoisyMax:
+    """What the run will have released, at its caps. Without a test every query asked is answered."""
+    asked, answers = caps(settings, queries)
+    if settings.mechanism == "lnmax":
+        return LNMax(settings.scale or 0.0, answers)
+    if settings.mechanism == "gnmax":
+        return GNMax(settings.sigma or 0.0, answers)
+    return ConfidentGNMax(
+        settings.sigma or 0.0, settings.threshold or 0.0, settings.threshold_sigma or 0.0, asked, answers
+    )

@@ -1,0 +1,105 @@
+"""Which rows of which part are private, public and test."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from data import images, tables
+from data.errors import UserError
+from data.identity import split_by_count, unit_ids
+from data.selectors import WHOLE, Selection, select
+from data.settings import DataSettings
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of one part of a source. ``part`` is a part's name or a file; ``rows`` are 0-based, before any split."""
+
+    part: str
+    rows: np.ndarray
+
+
+def path_of(settings: DataSettings, part: str) -> Path:
+    """The Parquet file behind a part."""
+    return Path(settings.path).expanduser() if part == WHOLE and settings.path else Path(part)
+
+
+def row_count(settings: DataSettings, part: str) -> int:
+    """Rows of a part; for tables from the file's metadata alone."""
+    if settings.source == "parquet":
+        with tables.open_table(path_of(settings, part), "data") as table:
+            return int(table.metadata.num_rows)
+    return len(images.read(settings, part)[1])
+
+
+def unit_names(settings: DataSettings, part: str) -> list[bytes]:
+    """What names the unit of each row: the unit column, else the id column, else the record's whole content."""
+    if settings.source != "parquet":
+        pixels, labels = images.read(settings, part)
+        return [
+            image.tobytes() + bytes([label]) for image, label in zip(pixels, labels.tolist(), strict=True)
+        ]
+    path = path_of(settings, part)
+    schema = tables.schema_of(path, "data")
+    column = settings.unit or settings.id
+    if column is None:
+        return [row for batch in tables.batches(path, "data", schema) for row in tables.row_bytes(batch)]
+    if column not in schema.names:
+        raise UserError(f"data.{'unit' if settings.unit else 'id'} = {column!r}: {path} has no such column")
+    only = pa.schema([schema.field(column)])
+    return [
+        name
+        for batch in tables.batches(path, "data", only)
+        for name in tables.id_bytes(batch.column(0), path, column)
+    ]
+
+
+def _counted(settings: DataSettings, seed: int, field: str) -> Rows:
+    """Counts of *units* of the one set: public first, then test; every other unit is private.
+
+    A count for the private part says what the curator expects; it never drops units, since a unit added or removed
+    would then displace another and touch two teachers. A count that is far off is refused as a likely mistake.
+    """
+    public, test = int(settings.public), int(settings.test or 0)
+    ids = unit_ids(unit_names(settings, WHOLE), seed)
+    units = len(np.unique(ids))
+    if public + test >= units:
+        raise UserError(
+            "data.public, data.test: ask for as many units as the set holds: none is left to be private"
+        )
+    remaining = units - public - test
+    if not remaining / 2 <= int(settings.private) <= remaining * 2:
+        raise UserError(
+            "data.private: all units that are neither public nor test are private; the count given is far from theirs"
+        )
+    parts = dict(
+        zip(("public", "test", "private"), split_by_count(ids, (public, test, remaining), seed), strict=True)
+    )
+    return Rows(WHOLE, parts[field])
+
+
+def rows_of(settings: DataSettings, seed: int, field: str) -> Rows | None:
+    """The rows that ``data.<field>`` (private, public or test) names; None for an absent test part."""
+    chosen: Selection | None = select(settings, field)
+    if chosen is None:
+        return None
+    if chosen.count is not None:
+        return _counted(settings, seed, field)
+    total = row_count(settings, chosen.part)
+    rows = np.arange(chosen.start, total if chosen.stop is None else min(chosen.stop, total))
+    if len(rows) == 0:
+        raise UserError(f"data.{field} = {getattr(settings, field)!r}: holds no row")
+    _disjoint(settings, field, chosen)
+    return Rows(chosen.part, rows)
+
+
+def _disjoint(settings: DataSettings, field: str, chosen: Selection) -> None:
+    """The private part must not overlap another part of the same file: a private label would be read as public."""
+    for other in ("private", "public", "test"):
+        rival = select(settings, other) if other != field else None
+        if rival is None or rival.count is not None or rival.part != chosen.part:
+            continue
+        if max(chosen.start, rival.start) < min(chosen.stop or 2**62, rival.stop or 2**62):
+            raise UserError(f"data.{field} = {getattr(settings, field)!r}: overlaps data.{other}")

@@ -1,0 +1,60 @@
+"""How queries are chosen and the student is trained: public data and released labels only."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from teachers.settings import model_name
+
+
+class QuerySettings(BaseModel):
+    """Which public inputs the teachers are asked about."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, title="Queries")
+
+    strategy: Literal["all", "random", "prototypes"] = Field(
+        "random",
+        title="Strategy",
+        description="all (in order), random, or prototypes (inputs nearest to the centres of clusters of public inputs).",
+    )
+    count: int | None = Field(
+        None,
+        ge=1,
+        title="Queries",
+        description="Number of queries; default: all public inputs (strategy all).",
+    )
+    rounds: Literal[1] = Field(1, title="Rounds", description="Rounds of queries.")
+
+
+class StudentSettings(BaseModel):
+    """The student, trained on released labels and unlabelled public inputs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, title="Student")
+
+    method: Literal["supervised", "self-training", "label-spreading"] = Field(
+        "self-training",
+        title="Method",
+        description="supervised (released labels alone), self-training, or label-spreading (then a model on its labels).",
+    )
+    model: str = Field(
+        "mlp", title="Model", description="logistic, mlp, cnn, or sklearn:<import path of a classifier>."
+    )
+    epochs: int = Field(60, ge=1, title="Epochs", description="Passes of a network over its training set.")
+    batch_size: int = Field(64, ge=1, title="Batch size", description="Inputs in a step of a network.")
+    learning_rate: float = Field(
+        1e-3, gt=0, allow_inf_nan=False, title="Learning rate", description="Of AdamW."
+    )
+    weight_decay: float = Field(
+        1e-4, ge=0, allow_inf_nan=False, title="Weight decay", description="Of AdamW."
+    )
+    neighbours: int = Field(7, ge=1, title="Neighbours", description="Of the graph that labels spread over.")
+    components: int = Field(
+        40, ge=1, title="Components", description="Principal components that inputs are compared in."
+    )
+    params: dict[str, Any] = Field(
+        default_factory=dict,
+        title="Estimator's parameters",
+        description="Keyword arguments of an sklearn: estimator.",
+    )
+
+    _model = field_validator("model")(model_name)
