@@ -54,9 +54,7 @@ def read_table(path: Path, columns: tuple[str, ...]) -> pa.Table:
     try:
         table = pq.read_table(path)
     except (pa.ArrowException, OSError):
-        raise UserError(
-            f"{path}: is corrupt (not a readable Parquet file); delete it and rerun its stage"
-        ) from None
+        raise UserError(f"{path}: is corrupt (not a readable Parquet file); delete it and rerun its stage") from None
     missing = [name for name in columns if name not in table.column_names]
     if missing:
         raise UserError(f"{path}: has no column {missing[0]!r}; delete it and rerun its stage")
@@ -71,9 +69,7 @@ def write_partition(path: Path, parts: Partition) -> None:
 
 def read_partition(path: Path) -> Partition:
     table = read_table(path, ("unit", "teacher"))
-    return Partition(
-        table["unit"].to_numpy().astype(str).astype("S"), table["teacher"].to_numpy().astype(np.int32)
-    )
+    return Partition(table["unit"].to_numpy().astype(str).astype("S"), table["teacher"].to_numpy().astype(np.int32))
 
 
 def write_queries(path: Path, public_ids: np.ndarray, round_: int = 0) -> None:

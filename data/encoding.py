@@ -58,9 +58,7 @@ class TableEncoder:
 
 def _numbers(column: pa.Array, name: str, path: Path) -> np.ndarray:
     floats = (
-        column.cast(pa.int8()).cast(pa.float64())
-        if pa.types.is_boolean(column.type)
-        else column.cast(pa.float64())
+        column.cast(pa.int8()).cast(pa.float64()) if pa.types.is_boolean(column.type) else column.cast(pa.float64())
     )
     values = floats.to_numpy(zero_copy_only=False)
     if not np.isfinite(values).all():

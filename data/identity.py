@@ -22,8 +22,7 @@ def unit_ids(names: Iterable[bytes], seed: int) -> np.ndarray:
     """Keyed hashes (N, hex) of the units' stable names: the bytes of an id, or of a record's whole content."""
     key = _key(seed)
     digests = [
-        hashlib.blake2b(name, digest_size=DIGEST_BYTES, key=key, person=b"pate-unit").hexdigest()
-        for name in names
+        hashlib.blake2b(name, digest_size=DIGEST_BYTES, key=key, person=b"pate-unit").hexdigest() for name in names
     ]
     return np.array(digests, dtype=UNIT_DTYPE)
 
@@ -31,9 +30,7 @@ def unit_ids(names: Iterable[bytes], seed: int) -> np.ndarray:
 def _numbers(units: np.ndarray, seed: int, purpose: bytes) -> list[int]:
     key = _key(seed)
     return [
-        int.from_bytes(
-            hashlib.blake2b(unit, digest_size=DIGEST_BYTES, key=key, person=purpose).digest(), "big"
-        )
+        int.from_bytes(hashlib.blake2b(unit, digest_size=DIGEST_BYTES, key=key, person=purpose).digest(), "big")
         for unit in units.tolist()
     ]
 
@@ -53,13 +50,9 @@ def split_by_count(units: np.ndarray, counts: Sequence[int], seed: int) -> list[
     so callers put the private part last.
     """
     distinct, inverse = np.unique(units, return_inverse=True)
-    order = np.array(
-        sorted(range(len(distinct)), key=_numbers(distinct, seed, b"pate-split").__getitem__), dtype=int
-    )
+    order = np.array(sorted(range(len(distinct)), key=_numbers(distinct, seed, b"pate-split").__getitem__), dtype=int)
     rank = np.empty(len(distinct), dtype=np.int64)
     rank[order] = np.arange(len(distinct))
     ends = np.cumsum([0, *counts])
     row_rank = rank[inverse]
-    return [
-        np.flatnonzero((row_rank >= a) & (row_rank < b)) for a, b in zip(ends[:-1], ends[1:], strict=True)
-    ]
+    return [np.flatnonzero((row_rank >= a) & (row_rank < b)) for a, b in zip(ends[:-1], ends[1:], strict=True)]

@@ -73,9 +73,7 @@ def _load(settings: DataSettings, seed: int, field: str, *, labelled: bool) -> E
     chosen = _rows(settings, seed, field)
     if settings.source != "parquet":
         pixels, labels = images.read(settings, chosen.part)
-        return Examples(
-            pixels[chosen.rows], chosen.rows.astype(np.int64), labels[chosen.rows] if labelled else None
-        )
+        return Examples(pixels[chosen.rows], chosen.rows.astype(np.int64), labels[chosen.rows] if labelled else None)
     encoder = table_encoder(settings, seed)
     if encoder is None:
         raise UserError("data.source: must be a table here")
@@ -97,9 +95,7 @@ def _load_table(
     for batch, numbers in _selected(path, schema, rows):
         features.append(encode(encoder, batch, path))
         if labelled and settings.label:
-            labels.append(
-                tables.label_numbers(batch[settings.label], settings.class_names, path, settings.label)
-            )
+            labels.append(tables.label_numbers(batch[settings.label], settings.class_names, path, settings.label))
         if settings.id:
             tables.id_bytes(batch[settings.id], path, settings.id)
             ids.extend(batch[settings.id].to_pylist())

@@ -53,9 +53,7 @@ def select(settings: DataSettings, field: str) -> Selection | None:
 
 def _counted(settings: DataSettings, field: str, count: int) -> Selection:
     if WHOLE not in part_names(settings):
-        raise UserError(
-            f"data.{field} = {count}: a count splits one set (digits, or data.path); name a part or a file"
-        )
+        raise UserError(f"data.{field} = {count}: a count splits one set (digits, or data.path); name a part or a file")
     others = [value for value in (settings.private, settings.public, settings.test) if value is not None]
     if not all(isinstance(value, int) or value.isdigit() for value in others):
         raise UserError("data.private, data.public, data.test: give counts for all of them, or for none")

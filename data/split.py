@@ -38,9 +38,7 @@ def unit_names(settings: DataSettings, part: str) -> list[bytes]:
     """What names the unit of each row: the unit column, else the id column, else the record's whole content."""
     if settings.source != "parquet":
         pixels, labels = images.read(settings, part)
-        return [
-            image.tobytes() + bytes([label]) for image, label in zip(pixels, labels.tolist(), strict=True)
-        ]
+        return [image.tobytes() + bytes([label]) for image, label in zip(pixels, labels.tolist(), strict=True)]
     path = path_of(settings, part)
     schema = tables.schema_of(path, "data")
     column = settings.unit or settings.id
@@ -50,9 +48,7 @@ def unit_names(settings: DataSettings, part: str) -> list[bytes]:
         raise UserError(f"data.{'unit' if settings.unit else 'id'} = {column!r}: {path} has no such column")
     only = pa.schema([schema.field(column)])
     return [
-        name
-        for batch in tables.batches(path, "data", only)
-        for name in tables.id_bytes(batch.column(0), path, column)
+        name for batch in tables.batches(path, "data", only) for name in tables.id_bytes(batch.column(0), path, column)
     ]
 
 
@@ -66,17 +62,13 @@ def _counted(settings: DataSettings, seed: int, field: str) -> Rows:
     ids = unit_ids(unit_names(settings, WHOLE), seed)
     units = len(np.unique(ids))
     if public + test >= units:
-        raise UserError(
-            "data.public, data.test: ask for as many units as the set holds: none is left to be private"
-        )
+        raise UserError("data.public, data.test: ask for as many units as the set holds: none is left to be private")
     remaining = units - public - test
     if not remaining / 2 <= int(settings.private) <= remaining * 2:
         raise UserError(
             "data.private: all units that are neither public nor test are private; the count given is far from theirs"
         )
-    parts = dict(
-        zip(("public", "test", "private"), split_by_count(ids, (public, test, remaining), seed), strict=True)
-    )
+    parts = dict(zip(("public", "test", "private"), split_by_count(ids, (public, test, remaining), seed), strict=True))
     return Rows(WHOLE, parts[field])
 
 

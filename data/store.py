@@ -113,9 +113,7 @@ def dataset_key(run_root: Path, dataset: str) -> bytes:
         temporary.unlink()
     key = path.read_bytes()
     if len(key) != 32:
-        raise UserError(
-            f"{path}: is corrupt; restore it from a backup, or delete it to start new run directories"
-        )
+        raise UserError(f"{path}: is corrupt; restore it from a backup, or delete it to start new run directories")
     return key
 
 
@@ -176,9 +174,7 @@ def write_manifest(run: Run, manifest: Manifest) -> None:
 def write_release_manifest(run: Run) -> None:
     """``release/manifest.json``: plain digests of the released files."""
     files = sorted(
-        f
-        for f in run.release.iterdir()
-        if f.is_file() and not f.name.startswith(".") and f.name != "manifest.json"
+        f for f in run.release.iterdir() if f.is_file() and not f.name.startswith(".") and f.name != "manifest.json"
     )
     write_json(run.release / "manifest.json", {"files": {f.name: digest(f) for f in files}})
 

@@ -66,9 +66,7 @@ def batches(path: Path, field: str, schema: pa.Schema) -> Iterator[pa.RecordBatc
                     columns.append(pc.cast(column, expected.type, safe=True))
                 except pa.ArrowException:
                     # The cause holds a value of the row: drop it.
-                    raise UserError(
-                        f"{path}: column {expected.name!r} must hold {expected.type} values only"
-                    ) from None
+                    raise UserError(f"{path}: column {expected.name!r} must hold {expected.type} values only") from None
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -89,19 +87,13 @@ def _cells(column: pa.Array) -> list[bytes]:
             else (b"f" + struct.pack("<d", value) if abs(value) <= 2**53 else b"i" + struct.pack("<q", value))
             for value in values
         ]
-    numbers = (
-        column.cast(pa.float64())
-        if not pa.types.is_boolean(kind)
-        else column.cast(pa.int8()).cast(pa.float64())
-    )
+    numbers = column.cast(pa.float64()) if not pa.types.is_boolean(kind) else column.cast(pa.int8()).cast(pa.float64())
     return [b"n" if value is None else b"f" + struct.pack("<d", value + 0.0) for value in numbers.to_pylist()]
 
 
 def row_bytes(batch: pa.RecordBatch) -> Iterator[bytes]:
     """Each row's whole content as bytes, columns in order of name: equal rows and no others give equal bytes."""
-    columns = [
-        _cells(batch.column(batch.schema.get_field_index(name))) for name in sorted(batch.schema.names)
-    ]
+    columns = [_cells(batch.column(batch.schema.get_field_index(name))) for name in sorted(batch.schema.names)]
     return (b"".join(cells) for cells in zip(*columns, strict=True))
 
 
@@ -113,9 +105,7 @@ def id_bytes(column: pa.Array, path: Path, name: str) -> list[bytes]:
         return [str(value).encode() for value in column.to_pylist()]
     if pa.types.is_string(column.type):
         return [value.encode() for value in column.to_pylist()]
-    raise UserError(
-        f"{path}: column {name!r} has type {column.type}: an id or unit must be an integer or text"
-    )
+    raise UserError(f"{path}: column {name!r} has type {column.type}: an id or unit must be an integer or text")
 
 
 def label_numbers(column: pa.Array, classes: tuple[str, ...], path: Path, name: str) -> np.ndarray:
@@ -126,7 +116,5 @@ def label_numbers(column: pa.Array, classes: tuple[str, ...], path: Path, name: 
         )
     positions = pc.index_in(column.cast(pa.string()), value_set=pa.array(classes, pa.string()))
     if positions.null_count:
-        raise UserError(
-            f"{path}: column {name!r} must hold only the labels of data.classes: {', '.join(classes)}"
-        )
+        raise UserError(f"{path}: column {name!r} must hold only the labels of data.classes: {', '.join(classes)}")
     return positions.to_numpy(zero_copy_only=False).astype(np.int32)
