@@ -7,11 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from data.errors import UserError
-from data.partition import Partition
 from data.store import atomic
 
 SOURCES = ("teachers", "student", "abstained")
-PARTITION = pa.schema([("unit", pa.string()), ("teacher", pa.int32())])
 
 
 def queries_schema(ids: np.ndarray) -> pa.Schema:
@@ -59,17 +57,6 @@ def read_table(path: Path, columns: tuple[str, ...]) -> pa.Table:
     if missing:
         raise UserError(f"{path}: has no column {missing[0]!r}; delete it and rerun its stage")
     return table
-
-
-def write_partition(path: Path, parts: Partition) -> None:
-    """Units (keyed hashes) and their teachers."""
-    table = pa.table({"unit": parts.units.astype("U"), "teacher": parts.teachers}, schema=PARTITION)
-    write_table(path, table)
-
-
-def read_partition(path: Path) -> Partition:
-    table = read_table(path, ("unit", "teacher"))
-    return Partition(table["unit"].to_numpy().astype(str).astype("S"), table["teacher"].to_numpy().astype(np.int32))
 
 
 def write_queries(path: Path, public_ids: np.ndarray, round_: int = 0) -> None:

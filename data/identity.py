@@ -6,6 +6,7 @@ so that runs compare; they are not secret from the curator and stay in the priva
 """
 
 import hashlib
+import itertools
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -55,4 +56,4 @@ def split_by_count(units: np.ndarray, counts: Sequence[int], seed: int) -> list[
     rank[order] = np.arange(len(distinct))
     ends = np.cumsum([0, *counts])
     row_rank = rank[inverse]
-    return [np.flatnonzero((row_rank >= a) & (row_rank < b)) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+    return [np.flatnonzero((row_rank >= a) & (row_rank < b)) for a, b in itertools.pairwise(ends)]

@@ -33,7 +33,7 @@ def _torchvision(settings: DataSettings, part: str) -> tuple[np.ndarray, np.ndar
         loaded = getattr(datasets, settings.source)(str(root), train=part == "train", download=True)
     except (RuntimeError, OSError) as error:
         raise UserError(
-            f"data.root = {str(root)!r}: holds no {settings.source} in torchvision's layout, and it could not be downloaded"
+            f"data.root = {str(root)!r}: holds no {settings.source} in torchvision's layout, and no download succeeded"
         ) from error
     return loaded.data.numpy()[:, None], loaded.targets.numpy()
 

@@ -5,10 +5,13 @@ teachers is fixed by the settings and every shard votes, an empty one too. Relea
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 from scipy.stats import binom
 
+from data.artifacts import read_table, write_table
 from data.errors import UserError
 from data.examples import PrivateRecords
 from data.identity import teachers_of
@@ -22,6 +25,9 @@ class Partition:
     teachers: np.ndarray
 
 
+PARTITION = pa.schema([("unit", pa.string()), ("teacher", pa.int32())])
+
+
 def partition(records: PrivateRecords, teachers: int, seed: int) -> Partition:
     """The partition of the records' units; ``teachers`` may not exceed the number of units."""
     units = np.unique(records.units)
@@ -30,9 +36,16 @@ def partition(records: PrivateRecords, teachers: int, seed: int) -> Partition:
     return Partition(units, teachers_of(units, teachers, seed))
 
 
-def shard_rows(records: PrivateRecords, parts: Partition, teacher: int) -> np.ndarray:
-    """Rows of the records of one shard, in the order of their keyed hashes, so that file order carries nothing."""
-    return shards(records, parts, np.array([teacher]))[0]
+def write_partition(path: Path, parts: Partition) -> None:
+    """``private/partition.parquet``: units (keyed hashes) and their teachers."""
+    table = pa.table({"unit": parts.units.astype("U"), "teacher": parts.teachers}, schema=PARTITION)
+    write_table(path, table)
+
+
+def read_partition(path: Path) -> Partition:
+    """The partition that :func:`write_partition` wrote."""
+    table = read_table(path, ("unit", "teacher"))
+    return Partition(table["unit"].to_numpy().astype(str).astype("S"), table["teacher"].to_numpy().astype(np.int32))
 
 
 def shards(records: PrivateRecords, parts: Partition, teachers: np.ndarray) -> list[np.ndarray]:

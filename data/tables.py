@@ -71,7 +71,7 @@ def batches(path: Path, field: str, schema: pa.Schema) -> Iterator[pa.RecordBatc
 
 
 def _cells(column: pa.Array) -> list[bytes]:
-    """One unambiguous byte string a cell: numbers as float64 so that 12 and 12.0 are one value, text with its length."""
+    """One unambiguous byte string a cell: numbers as float64, so that 12 and 12.0 are equal, text with its length."""
     kind = column.type
     if pa.types.is_string(kind):
         out = []

@@ -15,7 +15,7 @@ class QuerySettings(BaseModel):
     strategy: Literal["all", "random", "prototypes"] = Field(
         "random",
         title="Strategy",
-        description="all (in order), random, or prototypes (inputs nearest to the centres of clusters of public inputs).",
+        description="all (in order), random, or prototypes (inputs nearest to the centres of clusters).",
     )
     count: int | None = Field(
         None,
@@ -41,12 +41,8 @@ class StudentSettings(BaseModel):
     )
     epochs: int = Field(60, ge=1, title="Epochs", description="Passes of a network over its training set.")
     batch_size: int = Field(64, ge=1, title="Batch size", description="Inputs in a step of a network.")
-    learning_rate: float = Field(
-        1e-3, gt=0, allow_inf_nan=False, title="Learning rate", description="Of AdamW."
-    )
-    weight_decay: float = Field(
-        1e-4, ge=0, allow_inf_nan=False, title="Weight decay", description="Of AdamW."
-    )
+    learning_rate: float = Field(1e-3, gt=0, allow_inf_nan=False, title="Learning rate", description="Of AdamW.")
+    weight_decay: float = Field(1e-4, ge=0, allow_inf_nan=False, title="Weight decay", description="Of AdamW.")
     neighbours: int = Field(7, ge=1, title="Neighbours", description="Of the graph that labels spread over.")
     components: int = Field(
         40, ge=1, title="Components", description="Principal components that inputs are compared in."

@@ -1,0 +1,22 @@
+"""Where the budget of the private dataset is kept, and how large it is."""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class LedgerSettings(BaseModel):
+    """The budget ledger: one account a private dataset, across runs."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, title="Ledger")
+
+    url: str | None = Field(
+        None, title="Ledger URL", description="SQLAlchemy URL; default: sqlite:///<run_root>/ledger.sqlite."
+    )
+    epsilon: float = Field(
+        gt=0,
+        allow_inf_nan=False,
+        title="Limit ε",
+        description="Most that all releases from this dataset may spend together; the smaller of this and the stored limit.",
+    )
+    delta: float | None = Field(
+        None, gt=0, lt=1, title="Limit δ", description="δ of the account; default: that of aggregation."
+    )
