@@ -1,0 +1,85 @@
+"""Training one network, and asking it for probabilities.
+
+Deterministic: shuffling draws from the call's own generator, so the same arguments give the same weights bit for bit
+on one machine at one thread, and torch's global generator is left alone.
+"""
+
+import numpy as np
+import torch
+from torch import nn
+
+from teachers.networks import as_input
+
+
+def device_of(name: str) -> str:
+    """The torch device that ``teachers.device`` means: ``auto`` is cuda where there is one, else cpu."""
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return name
+
+
+def fit(
+    network: nn.Module,
+    features: np.ndarray,
+    targets: np.ndarray,
+    *,
+    epochs: int,
+    batch_size: int,
+    learning_rate: float,
+    weight_decay: float,
+    seed: int,
+    device: str = "cpu",
+) -> bool:
+    """Minimise the cross-entropy with AdamW, in place; the network is on the CPU afterwards.
+
+    features: (N, *shape). targets: (N,) integer classes or (N, C) probabilities. The learning rate falls linearly to
+    0 over the last half of the steps. Returns False where the loss or a parameter stopped being finite: the caller
+    decides what that means.
+    """
+    device = device_of(device)
+    network.to(device).train()
+    inputs = as_input(features).to(device)
+    wanted = _as_targets(targets).to(device)
+    generator = torch.Generator().manual_seed(seed)
+    optimiser = torch.optim.AdamW(
+        network.parameters(), lr=learning_rate, weight_decay=weight_decay, fused=device == "cpu" or None
+    )
+    batches = -(-len(inputs) // batch_size)
+    steps = max(epochs * batches, 1)
+    finite = len(inputs) > 0
+    for epoch in range(epochs):
+        order = torch.randperm(len(inputs), generator=generator).to(device)
+        for batch in range(batches):
+            rate = learning_rate * min(1.0, 2.0 * (1.0 - (epoch * batches + batch) / steps))
+            optimiser.param_groups[0]["lr"] = rate
+            rows = order[batch * batch_size : (batch + 1) * batch_size]
+            loss = nn.functional.cross_entropy(network(inputs[rows]), wanted[rows])
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+        finite = finite and bool(torch.isfinite(loss))
+        if not finite:
+            break
+    network.to("cpu").eval()
+    return finite and all(bool(torch.isfinite(p).all()) for p in network.parameters())
+
+
+def probabilities(network: nn.Module, features: np.ndarray, batch: int = 4096) -> np.ndarray:
+    """The network's softmax (N, C) float32, ``batch`` rows at a time, where the network lies."""
+    first = next(network.parameters())
+    network.eval()
+    parts = []
+    with torch.inference_mode():
+        for start in range(0, len(features), batch):
+            logits = network(as_input(features[start : start + batch]).to(first.device))
+            parts.append(torch.softmax(logits, dim=1).cpu().numpy())
+    if not parts:
+        with torch.inference_mode():
+            return network(as_input(features).to(first.device)).cpu().numpy()
+    return np.concatenate(parts)
+
+
+def _as_targets(targets: np.ndarray) -> torch.Tensor:
+    if targets.ndim == 2:
+        return torch.from_numpy(np.array(targets, dtype=np.float32))
+    return torch.from_numpy(np.array(targets, dtype=np.int64))
