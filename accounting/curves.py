@@ -1,0 +1,68 @@
+"""The RDP of a whole event at its caps: numbers that do not depend on the data, so they may be published."""
+
+from typing import Literal
+
+import numpy as np
+from dp_accounting.rdp import rdp_privacy_accountant
+from numpy.typing import NDArray
+
+from accounting.events import DPSGD, ConfidentGNMax, Event, GNMax, LNMax
+from accounting.gaussian_supremum import gaussian_bound
+from accounting.laplace_supremum import laplace_bound
+from accounting.suprema import checked_orders, gaussian_argmax, laplace_argmax, threshold_test
+from data.errors import UserError
+
+Array = NDArray[np.float64]
+Number = Literal["textbook", "data_independent"]
+
+
+def rdp_per_answer(event: Event, orders: object, number: Number = "data_independent") -> Array:
+    """RDP of one answer (for DP-SGD: of one step), (O,).
+
+    textbook: alpha / sigma^2 (P18, Proposition 8); for Laplace noise the smaller of two Laplace mechanisms and
+    2/b-DP (P17). data_independent: the certified supremum over all votes. DP-SGD: the Poisson-subsampled Gaussian
+    of dp_accounting, which covers adding and removing a unit; both numbers are the same.
+    """
+    alpha = checked_orders(orders)
+    if number not in ("textbook", "data_independent"):
+        raise UserError(f"number = {number!r}: must be textbook or data_independent")
+    exact = number == "data_independent"
+    match event:
+        case GNMax(sigma=sigma) | ConfidentGNMax(sigma=sigma):
+            return gaussian_argmax(sigma, alpha) if exact else gaussian_bound(2**0.5 / sigma, alpha)
+        case LNMax(scale=scale):
+            return laplace_argmax(scale, alpha) if exact else laplace_bound(scale, alpha)
+        case DPSGD():
+            step = rdp_privacy_accountant.compute_rdp_poisson_subsampled_gaussian(
+                event.sampling_rate, event.noise_multiplier, alpha
+            )
+            return np.asarray(step, dtype=float)
+
+
+def rdp_per_test(event: ConfidentGNMax, orders: object, number: Number = "data_independent") -> Array:
+    """RDP of one threshold test, (O,): alpha / (2 sigma_T^2), or the certified supremum over its released bit."""
+    alpha = checked_orders(orders)
+    if number == "data_independent":
+        return threshold_test(event.threshold_sigma, alpha)
+    return gaussian_bound(1 / event.threshold_sigma, alpha)
+
+
+def rdp(event: Event, orders: object, number: Number = "data_independent") -> Array:
+    """RDP of the event at its caps, (O,): answers times the cost of one, plus queries times the cost of a test.
+
+    Valid although the run adapts: whether the next step is a test or an answer, and when the run stops, follows from
+    what was released, every path holds at most ``queries`` tests and ``answers`` answers, and at one order RDP adds
+    up over adaptively chosen steps (Mironov 2017, Proposition 1; Feldman and Zrnic 2020 for the caps).
+
+    Raises:
+        UserError: an order that is not above 1, or an unknown number.
+    """
+    alpha = checked_orders(orders)
+    count = event.steps if isinstance(event, DPSGD) else event.answers
+    total = np.zeros(len(alpha))
+    # 0 answers at an infinite cost would be NaN: nothing done costs nothing.
+    if count:
+        total = total + count * rdp_per_answer(event, alpha, number)
+    if isinstance(event, ConfidentGNMax) and event.queries:
+        total = total + event.queries * rdp_per_test(event, alpha, number)
+    return total
