@@ -32,7 +32,7 @@ def answer_all(
     progress: Callable[[int, int], None] = lambda done, total: None,
     source: Source = os.urandom,
 ) -> np.ndarray:
-    """Outcomes (<= Q,) int32 of the votes (Q, C): labels, or -1 for an abstention; nothing is asked after the last answer.
+    """Outcomes (<= Q,) int32 of the votes (Q, C): labels, -1 for an abstention; nothing follows the last answer.
 
     Continues the journal at ``journal_path`` (which :func:`aggregation.journal.start` began): outcomes that it holds
     are replayed, others are drawn and journalled.

@@ -18,7 +18,7 @@ class DataSettings(BaseModel):
         max_length=80,
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
         title="Dataset name",
-        description="The private dataset's name on the budget ledger. It owns the budget: keep it when rows are edited.",
+        description="The private dataset's name on the ledger. It owns the budget: keep it when rows are edited.",
     )
     source: Literal["digits", "MNIST", "parquet"] = Field(
         "digits",

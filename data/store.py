@@ -146,8 +146,12 @@ class StageRecord:
 
 @dataclass(frozen=True)
 class Manifest:
-    """``private/manifest.json``: the dataset and its keyed digest, and a record a stage."""
+    """``private/manifest.json``: the run's own id, the dataset and its keyed digest, and a record a stage.
 
+    ``run_id`` is random: two run directories of one name never share a charge on the ledger.
+    """
+
+    run_id: str = ""
     dataset: str = ""
     content: str = ""
     stages: dict[str, StageRecord] = dataclasses.field(default_factory=dict)
@@ -161,7 +165,7 @@ def read_manifest(run: Run) -> Manifest:
     record = read_json(path)
     try:
         stages = {name: StageRecord(**stage) for name, stage in record["stages"].items()}
-        return Manifest(record["dataset"], record["content"], stages)
+        return Manifest(record["run_id"], record["dataset"], record["content"], stages)
     except (KeyError, TypeError, AttributeError):
         raise UserError(f"{path}: is corrupt; delete it to rerun every stage") from None
 

@@ -1,0 +1,70 @@
+"""``pate check``: what the settings and counts alone tell before anything private is trained. The curator's output."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from data.errors import UserError
+from data.identity import unit_ids
+from data.partition import forecast
+from data.split import rows_of, unit_names
+from flows import charges
+from flows.settings import Settings
+
+FEW_UNITS_A_SHARD = 10
+
+
+def forecast_run(settings: Settings) -> dict[str, Any]:
+    """Units, shard sizes, published ε, what the ledger would hold, and warnings."""
+    private = rows_of(settings.data, settings.seed, "private")
+    public = rows_of(settings.data, settings.seed, "public")
+    test = rows_of(settings.data, settings.seed, "test")
+    if private is None or public is None:
+        raise UserError("data.private, data.public: must be set")
+    names = unit_names(settings.data, private.part)
+    units = len(np.unique(unit_ids([names[row] for row in private.rows], settings.seed)))
+    if settings.teachers.count > units:
+        raise UserError(f"teachers.count = {settings.teachers.count}: must be at most the number of private units")
+    shards = forecast(units, settings.teachers.count)
+    asked = charges.queries_asked(settings)
+    if asked > len(public.rows):
+        raise UserError(f"queries.count = {asked}: must be at most the {len(public.rows)} public inputs")
+    published = charges.labels_guarantee(settings)
+    ledger, account = charges.open_account(settings)
+    warnings = []
+    if settings.aggregation.delta >= 1 / units:
+        warnings.append(f"aggregation.delta = {settings.aggregation.delta:g}: should be well below 1/units")
+    if shards.low < FEW_UNITS_A_SHARD:
+        warnings.append(
+            f"teachers.count = {settings.teachers.count}: many shards will hold under {FEW_UNITS_A_SHARD} units"
+        )
+    if shards.expected_empty >= 0.5:
+        warnings.append(f"about {shards.expected_empty:.0f} shards will be empty and cast the vote teachers.empty_vote")
+    if shards.low < 3 * len(settings.data.class_names):
+        warnings.append("some shards will likely lack a class")
+    return {
+        "run": settings.name,
+        "records": len(private.rows),
+        "public": len(public.rows),
+        "test": 0 if test is None else len(test.rows),
+        "shards": dataclasses.asdict(shards),
+        "asked": asked,
+        "epsilon": published.epsilon,
+        "delta": published.delta,
+        "ledger_spent": ledger.spent(account.name),
+        "ledger_limit": account.limit,
+        "warnings": warnings,
+    }
+
+
+def rows(result: dict[str, Any]) -> list[tuple[str, str]]:
+    """The forecast as labelled lines."""
+    shards = result["shards"]
+    return [
+        ("private units, records", f"{shards['units']}, {result['records']}"),
+        ("public inputs, test inputs", f"{result['public']}, {result['test']}"),
+        ("units a shard", f"{shards['mean']:.1f} (95% of shards: {shards['low']} to {shards['high']})"),
+        ("published ε, δ at the caps", f"{result['epsilon'] + 0.00005:.4f}, {result['delta']:g}"),
+        ("ledger: ε spent of limit", f"{result['ledger_spent']:.4f} of {result['ledger_limit']:g}"),
+    ]

@@ -1,0 +1,113 @@
+"""Reading a config file into settings, with one-line errors for everything that can be wrong with it."""
+
+import difflib
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from data.errors import UserError
+from flows.settings import Settings
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+def _expand(value: Any, where: str) -> Any:
+    """``${NAME}`` in text becomes the environment variable's value."""
+    if isinstance(value, dict):
+        return {key: _expand(item, f"{where}.{key}" if where else str(key)) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_expand(item, where) for item in value]
+    if not isinstance(value, str):
+        return value
+
+    def replace(match: re.Match[str]) -> str:
+        if match[1] not in os.environ:
+            raise UserError(f"{where} = {value!r}: the environment variable {match[1]} is not set")
+        return os.environ[match[1]]
+
+    return _VARIABLE.sub(replace, value)
+
+
+def _override(record: dict[str, Any], option: str) -> None:
+    """Apply one ``--set key.sub=value``."""
+    name, equals, text = option.partition("=")
+    if not equals or not name:
+        raise UserError(f"--set {option!r}: must be key.sub=value")
+    try:
+        value = yaml.safe_load(text) if text else None
+    except yaml.YAMLError:
+        value = text
+    *parents, last = name.split(".")
+    at = record
+    for parent in parents:
+        inner = at.setdefault(parent, {})
+        if not isinstance(inner, dict):
+            raise UserError(f"--set {option!r}: {parent} holds a value, not further keys")
+        at = inner
+    at[last] = value
+
+
+def _sibling_names(location: tuple[int | str, ...]) -> list[str]:
+    model: Any = Settings
+    for step in location[:-1]:
+        field = model.model_fields.get(str(step)) if isinstance(model, type) and issubclass(model, BaseModel) else None
+        model = field.annotation if field else None
+    return list(model.model_fields) if isinstance(model, type) and issubclass(model, BaseModel) else []
+
+
+def one_line(error: ValidationError, record: Any) -> str:
+    """The first problem that pydantic found, as one line: field, value, what is allowed."""
+    first = error.errors(include_url=False)[0]
+    location = tuple(step for step in first["loc"] if step not in ("int", "str"))
+    name = ".".join(str(step) for step in location)
+    if first["type"] == "extra_forbidden":
+        known = _sibling_names(location)
+        near = difflib.get_close_matches(str(location[-1]), known, n=1, cutoff=0.5)
+        parent = ".".join(str(step) for step in location[:-1])
+        hint = f"did you mean {parent + '.' if parent else ''}{near[0]}?" if near else f"known: {', '.join(known)}"
+        return f"{name}: is not a setting; {hint}"
+    message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "missing":
+        return f"{name}: must be set"
+    if first["type"] == "value_error":
+        return (
+            f"{name}.{message}"
+            if name and re.match(r"^[a-z_]+:", message)
+            else (f"{name}: {message}" if name else message)
+        )
+    return f"{name} = {first['input']!r}: {message[0].lower()}{message[1:]}"
+
+
+def build(record: dict[str, Any]) -> Settings:
+    """Settings of a plain mapping, or a UserError of one line."""
+    try:
+        return Settings.model_validate(record)
+    except ValidationError as error:
+        raise UserError(one_line(error, record)) from None
+
+
+def load(path: Path, overrides: Sequence[str] = (), run: str | None = None) -> Settings:
+    """The settings in a YAML file, with ``--set`` overrides and the run's name applied."""
+    try:
+        record = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such config file") from None
+    except (OSError, UnicodeDecodeError):
+        raise UserError(f"{path}: is not a readable text file") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" (line {mark.line + 1})" if mark else ""
+        raise UserError(f"{path}: is not valid YAML{line}") from None
+    if not isinstance(record, dict):
+        raise UserError(f"{path}: must be a mapping of settings")
+    for option in overrides:
+        _override(record, option)
+    record.setdefault("name", path.stem)
+    if run is not None:
+        record["name"] = run
+    return build(_expand(record, ""))

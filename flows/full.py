@@ -1,0 +1,153 @@
+"""The Prefect flow ``pate``: the stages as tasks, the teachers' chunks as tasks of a subflow.
+
+The run store is the only cache, and what a task returns names keys and stages only. A failure is a Failed state of
+one line: exceptions of the private zone never reach Prefect's states, logs or database.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+# Before prefect is imported: no usage statistics leave a private zone.
+os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
+os.environ.setdefault("DO_NOT_TRACK", "1")
+
+from prefect import Flow, flow, get_run_logger, runtime, task, unmapped
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State
+from prefect.futures import PrefectFuture
+from prefect.states import Completed, Failed
+from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTaskRunner
+
+from data.errors import PateError, RefusedError, StageError, UserError
+from flows.console import Console, console
+from flows.context import run_of
+from flows.pipeline import run_all
+from flows.settings import Settings
+from flows.stages import StageResult, run_stage, scrubbed
+from flows.summary import rows, summary
+
+_STATE_NAMES: dict[int, str] = {1: "Failed", 2: "BadInput", 3: "Refused"}
+_ERRORS: dict[str, type[PateError]] = {"BadInput": UserError, "Refused": RefusedError}
+
+
+def failed(error: PateError) -> State[Any]:
+    """A Failed state that says what went wrong in one line and keeps no exception."""
+    return Failed(message=str(error), name=_STATE_NAMES[error.exit_code], data=None)
+
+
+def error_of(state: State[Any]) -> PateError:
+    """The error that a Failed state stands for."""
+    return _ERRORS.get(state.name or "", StageError)(state.message or "the run failed")
+
+
+def task_runner(settings: Settings) -> TaskRunner[Any]:
+    """What runs the chunks of teachers side by side."""
+    if settings.teachers.runner == "process":
+        return ProcessPoolTaskRunner(max_workers=settings.teachers.workers)
+    return ThreadPoolTaskRunner(max_workers=settings.teachers.workers)
+
+
+@task(name="chunk", cache_policy=NO_CACHE, persist_result=False)
+def chunk_task(function: Callable[[Any], Any], job: Any, settings: Settings) -> Any:
+    """Train one chunk of teachers; its errors are scrubbed before Prefect can see them."""
+    try:
+        with scrubbed(run_of(settings), "teach"):
+            return function(job)
+    except PateError as error:
+        return failed(error)
+
+
+def _teach(settings: Settings, said: Console) -> StageResult:
+    """The teach stage as a subflow, for a task runner of its own."""
+
+    def mapper(function: Callable[[Any], Any], jobs: Iterable[Any]) -> Iterable[Any]:
+        futures: list[PrefectFuture[Any]] = chunk_task.map(unmapped(function), list(jobs), unmapped(settings))  # type: ignore[call-overload]
+        for future in futures:
+            future.wait()
+            if future.state.is_failed():
+                raise error_of(future.state)
+            yield future.result()
+
+    @flow(name="teach", task_runner=task_runner(settings), validate_parameters=False, persist_result=False)
+    def teach() -> Any:
+        try:
+            return run_stage("teach", settings, said, mapper)
+        except PateError as error:
+            return failed(error)
+
+    state = teach(return_state=True)
+    if state.is_failed():
+        raise error_of(state)
+    result: StageResult = state.result()
+    return result
+
+
+def _stage_runner(settings: Settings, said: Console, stale: tuple[str, ...]) -> Callable[[str], StageResult]:
+    @task(cache_policy=NO_CACHE, persist_result=False)
+    def stage() -> Any:
+        name = runtime.task_run.name
+        try:
+            result = run_stage(name, settings, said)
+        except PateError as error:
+            return failed(error)
+        return Completed(name="Reused", message=f"{name}: reused", data=result) if result.reused else result
+
+    def run_one(name: str) -> StageResult:
+        if name == "teach" and name in stale:
+            return _teach(settings, said)
+        state = stage.with_options(name=name, task_run_name=name)(return_state=True)
+        if state.is_failed():
+            raise error_of(state)
+        result: StageResult = state.result()
+        return result
+
+    return run_one
+
+
+def _publish_artifacts(settings: Settings) -> None:
+    """A summary and a table in Prefect's UI, from released numbers only."""
+    result = summary(settings)
+    lines = rows(result)
+    text = "\n".join(["| | |", "|---|---|", *(f"| {name} | {value} |" for name, value in lines)])
+    create_markdown_artifact(markdown=text, key="pate-summary", description=f"Run {settings.name}")
+    create_table_artifact(table=[result | {"reused": None}], key="pate-result", description=f"Run {settings.name}")
+
+
+def build(said: Console | None = None) -> Flow[..., Any]:
+    """The flow, saying what it does through ``said``; without one, through Prefect's run logger."""
+
+    @flow(name="pate", validate_parameters=True, persist_result=False)
+    def pate(config: Settings, run: str | None = None) -> Any:
+        """PATE: private records → teachers → noisy votes → labels, student, DP-SGD baseline and report.
+
+        Args:
+            config: the settings of the run, as in a YAML config.
+            run: name of the run directory; default: the config's name.
+        """
+        from flows.stages import stale_stages
+
+        settings = config if run is None else config.model_copy(update={"name": run})
+        logger = get_run_logger()
+        talk = said or Console(lambda line: logger.info("%s", line), console(quiet=True).bar)
+        try:
+            stale = stale_stages(settings, talk)
+            reused = run_all(settings, talk, _stage_runner(settings, talk, stale))
+            _publish_artifacts(settings)
+        except PateError as error:
+            return failed(error)
+        return Completed(message=f"run {settings.name}: done ({len(reused)} stages reused)", data=list(reused))
+
+    return pate
+
+
+pate = build()
+
+
+def run_in_process(settings: Settings, said: Console) -> tuple[str, ...]:
+    """Run the flow in this process, on Prefect's temporary server; raises what the flow's Failed state stands for."""
+    state = build(said)(settings, return_state=True)
+    if not state.is_completed():
+        raise error_of(state)
+    return tuple(state.result())

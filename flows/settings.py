@@ -1,0 +1,76 @@
+"""The settings of a run: one model that is the YAML file, the flow's parameters and the form in the Prefect UI."""
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from accounting.settings import LedgerSettings
+from aggregation.settings import AggregationSettings
+from baseline.settings import BaselineSettings
+from data.settings import DataSettings
+from student.settings import QuerySettings, StudentSettings
+from teachers.settings import TeacherSettings
+
+
+class ReportSettings(BaseModel):
+    """What the report says besides the numbers."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, title="Report")
+
+    title: str | None = Field(None, title="Title", description="Heading of the report; default: the run's name.")
+
+
+class Settings(BaseModel):
+    """A run of the pipeline."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, title="PATE run")
+
+    name: str = Field(
+        "pate",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
+        max_length=80,
+        title="Run name",
+        description="Name of the run directory; default: the config's stem.",
+    )
+    run_root: str = Field("runs", min_length=1, title="Run root", description="Folder of the run directories.")
+    seed: int = Field(
+        0, ge=0, title="Seed", description="Of everything random but privacy noise: partition, training, queries."
+    )
+    data: DataSettings
+    ledger: LedgerSettings
+    teachers: TeacherSettings = TeacherSettings()
+    queries: QuerySettings = QuerySettings()
+    aggregation: AggregationSettings
+    student: StudentSettings = StudentSettings()
+    baseline: BaselineSettings = BaselineSettings()
+    report: ReportSettings = ReportSettings()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Settings":
+        asked, cap = self.queries.count, self.aggregation.max_queries
+        if asked is not None and cap is not None and asked > cap:
+            raise ValueError(f"queries.count = {asked}: must be at most aggregation.max_queries = {cap}")
+        classes = len(self.data.class_names)
+        if self.teachers.empty_vote >= classes:
+            raise ValueError(f"teachers.empty_vote = {self.teachers.empty_vote}: must be below the {classes} classes")
+        delta = self.ledger_delta
+        for field, value in (
+            ("aggregation.delta", self.aggregation.delta),
+            ("baseline.delta", self.baseline.delta or delta),
+        ):
+            if value != delta:
+                raise ValueError(f"{field} = {value:g}: must be the ledger's delta = {delta:g} (one δ an account)")
+        return self
+
+    @property
+    def ledger_delta(self) -> float:
+        """δ of the ledger account."""
+        return self.ledger.delta if self.ledger.delta is not None else self.aggregation.delta
+
+    @property
+    def ledger_url(self) -> str:
+        """SQLAlchemy URL of the ledger."""
+        return self.ledger.url or f"sqlite:///{self.run_root}/ledger.sqlite"
+
+    @property
+    def unit(self) -> str:
+        """The unit of privacy, in the words of the statement: the unit column, else the id column, else the record."""
+        return self.data.unit or "record"

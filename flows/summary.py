@@ -1,0 +1,66 @@
+"""The result of a run as one object, from released files, settings and the ledger."""
+
+from typing import Any
+
+from data.artifacts import read_labels
+from data.store import read_json
+from flows.charges import open_account
+from flows.context import run_of
+from flows.settings import Settings
+
+
+def _accuracy(record: dict[str, Any]) -> float | None:
+    evaluation = record.get("evaluation")
+    return None if evaluation is None else float(evaluation["accuracy"])
+
+
+def summary(settings: Settings, reused: tuple[str, ...] = ()) -> dict[str, Any]:
+    """What ``pate run --json`` prints; a value that the run does not have is None."""
+    run = run_of(settings)
+    release = run.release
+    _, labels = read_labels(release / "labels.parquet")
+    privacy = read_json(release / "privacy.json")
+    enabled = settings.baseline.enabled
+    nonprivate = run.private / "nonprivate.json"
+    shown = settings.data.public_benchmark and enabled and nonprivate.exists()
+    ledger, account = open_account(settings)
+    weights = "skops" if settings.student.model.startswith("sklearn:") else "safetensors"
+    return {
+        "run": settings.name,
+        "teachers": settings.teachers.count,
+        "classes": len(settings.data.class_names),
+        "asked": len(labels),
+        "answered": int((labels >= 0).sum()),
+        "epsilon": privacy["epsilon"],
+        "delta": privacy["delta"],
+        "student_accuracy": _accuracy(read_json(release / "student.json")["extra"]),
+        "baseline_accuracy": _accuracy(read_json(release / "baseline.json")["extra"]) if enabled else None,
+        "nonprivate_accuracy": _accuracy(read_json(nonprivate)) if shown else None,
+        "labels": str(release / "labels.parquet"),
+        "student": str(release / f"student.{weights}"),
+        "report": str(release / "report.html"),
+        "privacy": str(release / "privacy.json"),
+        "ledger_spent": ledger.spent(account.name),
+        "ledger_limit": account.limit,
+        "reused": list(reused),
+    }
+
+
+def rows(result: dict[str, Any]) -> list[tuple[str, str]]:
+    """The summary as labelled lines for people. ε is rounded up."""
+
+    def percent(value: float | None) -> str:
+        return "–" if value is None else f"{100 * value:.1f}%"
+
+    return [
+        ("queries asked, answered", f"{result['asked']}, {result['answered']}"),
+        ("published ε, δ", f"{result['epsilon'] + 0.00005:.4f}, {result['delta']:g}"),
+        ("student accuracy", percent(result["student_accuracy"])),
+        ("DP-SGD baseline accuracy", percent(result["baseline_accuracy"])),
+        ("non-private accuracy (public benchmark)", percent(result["nonprivate_accuracy"])),
+        ("ledger: ε spent of limit", f"{result['ledger_spent']:.4f} of {result['ledger_limit']:g}"),
+        ("labels", result["labels"]),
+        ("student", result["student"]),
+        ("report", result["report"]),
+        ("privacy statement", result["privacy"]),
+    ]

@@ -1,0 +1,281 @@
+"""What each stage does: read its inputs, call the room, write its artifacts. One function a stage."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from accounting.cost import guarantee
+from accounting.events import DPSGD, event_to_dict
+from accounting.ledger_rows import COMMITTED, DRAWING
+from accounting.statement import parquet_metadata
+from aggregation import journal
+from aggregation.answering import answer_all
+from data.artifacts import read_labels, read_queries, read_votes, write_labels, write_queries, write_votes
+from data.errors import UserError
+from data.examples import Examples, PrivateRecords
+from data.partition import partition as make_partition
+from data.partition import read_partition, write_partition
+from data.private import load_private
+from data.public import load_public, load_test, table_encoder
+from data.store import Run, digest, read_json, write_json
+from flows import charges
+from flows.context import Context
+from flows.statement import labels_statement
+
+
+def _private_records(context: Context) -> PrivateRecords:
+    settings = context.settings
+    return load_private(settings.data, settings.seed, table_encoder(settings.data, settings.seed))
+
+
+def _public(context: Context) -> Examples:
+    return load_public(context.settings.data, context.settings.seed)
+
+
+def rows_with_ids(public: Examples, ids: np.ndarray) -> np.ndarray:
+    """Row numbers in ``public`` of the given public ids."""
+    order = np.argsort(public.ids, kind="stable")
+    at = np.minimum(np.searchsorted(public.ids, ids, sorter=order), len(order) - 1)
+    rows = order[at]
+    if not np.array_equal(public.ids[rows], ids):
+        raise UserError(
+            "release/queries.parquet: names public ids that data.public does not hold; rerun `pate queries`"
+        )
+    return rows
+
+
+def partition(context: Context) -> None:
+    """Private records → units → teachers. Released: nothing."""
+    settings = context.settings
+    records = _private_records(context)
+    write_partition(
+        context.run.private / "partition.parquet", make_partition(records, settings.teachers.count, settings.seed)
+    )
+
+
+def teach(context: Context) -> None:
+    """One teacher a shard. Released: nothing."""
+    from teachers.ensemble import train_ensemble
+
+    settings = context.settings
+    train_ensemble(
+        context.run.private / "teachers",
+        _private_records(context),
+        read_partition(context.run.private / "partition.parquet"),
+        settings.teachers,
+        settings.seed,
+        len(settings.data.class_names),
+        key=context.keyed("teach", settings.seed, settings.teachers.model_dump(exclude={"runner", "workers"})),
+        mapper=context.mapper,
+        progress=context.console.bar("teach"),
+    )
+
+
+def queries(context: Context) -> None:
+    """Which public inputs are asked about, from public data alone."""
+    from student.queries import choose
+
+    settings = context.settings
+    public = _public(context)
+    rows = choose(public, settings.queries, settings.seed)
+    charges.queries_asked(settings)
+    write_queries(context.run.release / "queries.parquet", public.ids[rows])
+
+
+def vote(context: Context) -> None:
+    """Every teacher on every chosen query. Released: nothing."""
+    from teachers.votes import collect
+
+    settings = context.settings
+    public = _public(context)
+    ids = read_queries(context.run.release / "queries.parquet")
+    counts = collect(
+        context.run.private / "teachers",
+        public.features[rows_with_ids(public, ids)],
+        len(settings.data.class_names),
+        settings.teachers,
+        progress=context.console.bar("vote"),
+    )
+    write_votes(context.run.private / "votes.parquet", counts)
+
+
+def aggregate(context: Context) -> None:
+    """Votes → labels by noisy max. Neighbours: one unit, hence one teacher's votes. The labels' event pays."""
+    run = context.run
+    votes_path, journal_path, labels_path = (
+        run.private / "votes.parquet",
+        run.private / "outcomes.journal",
+        run.release / "labels.parquet",
+    )
+    votes = read_votes(votes_path)
+    ids = read_queries(run.release / "queries.parquet")
+    event = charges.labels_event(context.settings)
+    binding = context.keyed("labels", digest(votes_path, context.key), event_to_dict(event))
+    ledger, bound = charges.released_before(context, "aggregate", binding)
+    state = journal.read(journal_path)
+    held = next((r for r in bound if state and r.id == state[0].reservation), None)
+    if held is not None and held.state == COMMITTED and not _released(labels_path, state):
+        held = None
+    if held is None:
+        ledger, held = charges.charge(context, "aggregate", event)
+        # Header before bind: a crash between them leaves a reservation that is still free to be used.
+        journal.start(journal_path, journal.Header(held.id, binding, event_to_dict(event)))
+        held = ledger.bind(held.id, binding)
+    elif state is not None and len(state[1]):
+        context.console.say(f"aggregate: resumes from the journal under its charge; {len(state[1])} outcomes replayed")
+    outcomes = answer_all(votes, event, journal_path, progress=context.console.bar("aggregate"))
+    metadata = parquet_metadata(labels_statement(context.settings, ledger))
+    write_labels(labels_path, ids, outcomes, metadata)
+    ledger.commit(held.id)
+
+
+def _released(labels_path: Path, state: tuple[journal.Header, np.ndarray] | None) -> bool:
+    """Whether the labels on the disk are those of the journal: then a crash came between commit and manifest."""
+    return state is not None and labels_path.exists() and np.array_equal(read_labels(labels_path)[1], state[1])
+
+
+def _facts(context: Context) -> dict[str, Any]:
+    """What a released model carries besides its weights: class names and the encoder that its inputs need."""
+    settings = context.settings
+    encoder = table_encoder(settings.data, settings.seed)
+    return {"classes": list(settings.data.class_names), "encoder": encoder.to_dict() if encoder else None}
+
+
+def _evaluation(context: Context, name: str, model: Any) -> dict[str, Any] | None:
+    """Accuracy of a model on the public test part; None where the settings name none."""
+    from student.evaluation import evaluate
+
+    from teachers.saved import Description, Loaded
+
+    settings = context.settings
+    test = load_test(settings.data, settings.seed)
+    if test is None or test.labels is None:
+        return None
+    classes = len(settings.data.class_names)
+    predicted = (
+        Loaded(Description(name, test.features.shape[1:], classes), model).probabilities(test.features).argmax(1)
+    )
+    return dataclasses.asdict(evaluate(predicted, test.labels, classes))
+
+
+def student(context: Context) -> None:
+    """Released labels and public inputs → student. Post-processing of what the labels' event paid for."""
+    from student.release import save_student
+    from student.training import train
+
+    from teachers.saved import Description
+
+    settings = context.settings
+    classes = len(settings.data.class_names)
+    public = _public(context)
+    ids, labels = read_labels(context.run.release / "labels.parquet")
+    answered = labels >= 0
+    model = train(
+        public,
+        rows_with_ids(public, ids[answered]),
+        labels[answered],
+        settings.student,
+        settings.seed,
+        classes,
+        progress=context.console.bar("student"),
+    )
+    shape = public.features.shape[1:]
+    facts = _facts(context) | {
+        "method": settings.student.method,
+        "evaluation": _evaluation(context, settings.student.model, model),
+    }
+    save_student(context.run.release, model, Description(settings.student.model, shape, classes, facts))
+
+
+def baseline(context: Context) -> None:
+    """Private records → DP-SGD model. Neighbours: one unit (one record of it is used). The DP-SGD event pays.
+
+    The trained model is kept in ``private/baseline`` with its charge before it is released, so that a crash in between
+    releases that model and does not train, hence draw, another one.
+    """
+    from baseline.dpsgd import train
+    from baseline.release import save_baseline
+
+    from teachers import saved
+
+    settings, run = context.settings, context.run
+    if not settings.baseline.enabled:
+        return
+    event = charges.baseline_event(settings)
+    content = digest(run.private / "partition.parquet", context.key)
+    binding = context.keyed("baseline", content, event_to_dict(event), settings.baseline.model_dump(), settings.seed)
+    ledger, bound = charges.released_before(context, "baseline", binding)
+    pending = run.private / "baseline"
+    kept = _pending(pending)
+    held = next(
+        (r for r in reversed(bound) if r.state == DRAWING or (r.id == kept and _same_model(run, pending))), None
+    )
+    if held is None:
+        ledger, held = charges.charge(context, "baseline", event)
+        held = ledger.bind(held.id, binding)
+    if kept != held.id:
+        _train_baseline(context, event, held.id, train)
+    model = saved.load(pending)
+    facts = {name: value for name, value in model.description.extra.items() if name != "reservation"}
+    save_baseline(run.release, model.model, dataclasses.replace(model.description, extra=facts))
+    ledger.commit(held.id)
+
+
+def _pending(prefix: Path) -> str:
+    """The charge under which ``private/baseline`` was trained; empty when there is none."""
+    page = prefix.with_name(prefix.name + ".json")
+    return str(read_json(page)["extra"].get("reservation", "")) if page.exists() else ""
+
+
+def _same_model(run: Run, pending: Path) -> bool:
+    """Whether the released baseline is the one in ``private/``: then a crash came between commit and manifest."""
+    released, kept = (folder / "baseline.safetensors" for folder in (run.release, run.private))
+    return (
+        released.exists()
+        and (run.release / "baseline.json").exists()
+        and kept.exists()
+        and digest(released) == digest(kept)
+    )
+
+
+def _train_baseline(context: Context, event: DPSGD, reservation: str, train: Callable[..., Any]) -> None:
+    from teachers import saved
+
+    settings = context.settings
+    classes = len(settings.data.class_names)
+    records = _private_records(context)
+    shape = records.features.shape[1:]
+    model = train(
+        records, event, settings.baseline, settings.seed, shape, classes, progress=context.console.bar("baseline")
+    )
+    facts = _facts(context) | {
+        "reservation": reservation,
+        "epsilon": guarantee(event, settings.ledger_delta).epsilon,
+        "delta": settings.ledger_delta,
+        "event": event_to_dict(event),
+        "evaluation": _evaluation(context, settings.baseline.model, model),
+    }
+    if settings.data.public_benchmark:
+        _train_nonprivate(context, records)
+    name = settings.baseline.model
+    saved.save(context.run.private / "baseline", model, saved.Description(name, shape, classes, facts))
+
+
+def _train_nonprivate(context: Context, records: PrivateRecords) -> None:
+    """What the same data give without privacy. Stays in ``private/``; shown only for a declared public benchmark."""
+    from baseline import nonprivate
+
+    settings = context.settings
+    classes = len(settings.data.class_names)
+    name, model = nonprivate.train(records, settings.baseline, settings.seed, records.features.shape[1:], classes)
+    write_json(context.run.private / "nonprivate.json", {"evaluation": _evaluation(context, name, model)})
+
+
+def report(context: Context) -> None:
+    """Released files, settings and ledger → report; the private report beside it stays in ``private/``."""
+    from flows.report import write
+
+    write(context)
