@@ -5,8 +5,10 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import is_classifier
+from sklearn.utils._param_validation import InvalidParameterError
 
 from data.errors import UserError
+from data.examples import as_matrix
 
 PREFIX = "sklearn:"
 
@@ -42,7 +44,44 @@ def build(path: str, params: dict[str, Any], seed: int) -> Any:
         chosen["random_state"] = seed % (1 << 32)
     if "n_jobs" in known and "n_jobs" not in params:
         chosen["n_jobs"] = 1
-    return estimator.set_params(**chosen)
+    estimator.set_params(**chosen)
+    try:
+        estimator._validate_params()
+    except InvalidParameterError as error:
+        raise UserError(f"params: {error}") from None
+    return estimator
+
+
+def check(path: str, params: dict[str, Any], width: int, classes: int) -> None:
+    """Refuse settings that no shard could be trained with, by a fit on made-up records (never on private ones).
+
+    Without it a solver that does not go with a penalty would make every teacher untrainable, in silence. Raises
+    UserError with the estimator's own first line.
+    """
+    generator = np.random.default_rng(0)
+    rows = min(max(20 * classes, 2 * width), 2000)
+    matrix = generator.random((rows, width), dtype=np.float32)
+    labels = np.arange(rows) % classes
+    estimator = build(path, params, 0)
+    try:
+        estimator.fit(matrix, labels)
+    except MemoryError:
+        raise
+    except Exception as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise UserError(f"model = {path!r}, params: does not train even on made-up records ({reason})") from None
+
+
+def fit(estimator: Any, matrix: np.ndarray, labels: np.ndarray) -> bool:
+    """Fit in place; False where these very records cannot be fitted. Faults of memory or disk propagate."""
+    try:
+        estimator.fit(matrix, labels)
+    except (MemoryError, OSError):
+        raise
+    except Exception:
+        # The text may quote private values, and which shard it was is private too: the caller's fixed vote stands in.
+        return False
+    return True
 
 
 def probabilities(estimator: Any, matrix: np.ndarray, classes: int) -> np.ndarray:
@@ -59,3 +98,17 @@ def probabilities(estimator: Any, matrix: np.ndarray, classes: int) -> np.ndarra
     else:
         result[np.arange(len(matrix)), np.asarray(estimator.predict(matrix), dtype=int)] = 1.0
     return result
+
+
+def scores(estimator: Any, features: np.ndarray, classes: int, batch: int) -> np.ndarray:
+    """Probabilities (Q, C) of features (Q, *shape), ``batch`` rows at a time; NaN where it cannot predict."""
+    parts = [np.zeros((0, classes), dtype=np.float32)]
+    for start in range(0, len(features), batch):
+        rows = as_matrix(features[start : start + batch])
+        try:
+            parts.append(probabilities(estimator, rows, classes))
+        except (MemoryError, OSError):
+            raise
+        except Exception:
+            parts.append(np.full((len(rows), classes), np.nan, dtype=np.float32))
+    return np.concatenate(parts)

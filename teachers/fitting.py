@@ -64,19 +64,21 @@ def fit(
     return finite and all(bool(torch.isfinite(p).all()) for p in network.parameters())
 
 
-def probabilities(network: nn.Module, features: np.ndarray, batch: int = 4096) -> np.ndarray:
-    """The network's softmax (N, C) float32, ``batch`` rows at a time, where the network lies."""
-    first = next(network.parameters())
+def logits(network: nn.Module, features: np.ndarray, batch: int = 4096) -> np.ndarray:
+    """The network's outputs (N, C) float32, ``batch`` rows at a time, where the network lies."""
+    device = next(network.parameters()).device
     network.eval()
-    parts = []
     with torch.inference_mode():
-        for start in range(0, len(features), batch):
-            logits = network(as_input(features[start : start + batch]).to(first.device))
-            parts.append(torch.softmax(logits, dim=1).cpu().numpy())
-    if not parts:
-        with torch.inference_mode():
-            return network(as_input(features).to(first.device)).cpu().numpy()
-    return np.concatenate(parts)
+        parts = [
+            network(as_input(features[start : start + batch]).to(device)).cpu()
+            for start in range(0, max(len(features), 1), batch)
+        ]
+    return torch.cat(parts).numpy()
+
+
+def probabilities(network: nn.Module, features: np.ndarray, batch: int = 4096) -> np.ndarray:
+    """The network's softmax (N, C) float32."""
+    return torch.softmax(torch.from_numpy(logits(network, features, batch)), dim=1).numpy()
 
 
 def _as_targets(targets: np.ndarray) -> torch.Tensor:

@@ -4,6 +4,7 @@ A network is ``<prefix>.safetensors``, a scikit-learn estimator ``<prefix>.skops
 description and is written last, so a half-written model is never loaded.
 """
 
+import importlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -103,18 +104,21 @@ def _weights_path(prefix: Path, model: str) -> Path:
 
 def _load_estimator(path: Path) -> Any:
     try:
-        # Only types of scikit-learn and NumPy that skops found in the file and knows how to rebuild; anything else
-        # is refused, since whoever can write the file could otherwise run code.
-        foreign = skops.io.get_untrusted_types(file=path)
-        refused = [name for name in foreign if not _is_known(name)]
+        # Beyond what skops trusts, only classes of scikit-learn itself: whoever can write the file could otherwise
+        # have code run.
+        reported = skops.io.get_untrusted_types(file=path)
+        refused = [name for name in reported if not _is_sklearn_class(name)]
         if not refused:
-            return skops.io.load(path, trusted=foreign)
+            return skops.io.load(path, trusted=reported)
     except MemoryError:
         raise
     except Exception:
         raise UserError(f"{path}: is corrupt (not a skops file)") from None
-    raise UserError(f"{path}: holds {refused[0]}, which is no type of scikit-learn or NumPy: refused")
+    raise UserError(f"{path}: holds {refused[0]!r}, which is no class of scikit-learn: refused")
 
 
-def _is_known(name: str) -> bool:
-    return name.startswith(("sklearn.", "numpy.random."))
+def _is_sklearn_class(name: str) -> bool:
+    module, _, attribute = name.rpartition(".")
+    if not module.startswith("sklearn."):
+        return False
+    return isinstance(getattr(importlib.import_module(module), attribute, None), type)

@@ -19,20 +19,14 @@ class TeacherSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, title="Teachers")
 
-    count: int = Field(
-        250, ge=1, le=1_000_000, title="Teachers", description="Number of teachers (= shards), n."
-    )
+    count: int = Field(250, ge=1, le=1_000_000, title="Teachers", description="Number of teachers (= shards), n.")
     model: str = Field(
         "mlp", title="Model", description="logistic, mlp, cnn, or sklearn:<import path of a classifier>."
     )
     epochs: int = Field(30, ge=1, title="Epochs", description="Passes of a network over its shard.")
     batch_size: int = Field(16, ge=1, title="Batch size", description="Records in a step of a network.")
-    learning_rate: float = Field(
-        1e-3, gt=0, allow_inf_nan=False, title="Learning rate", description="Of Adam."
-    )
-    weight_decay: float = Field(
-        1e-4, ge=0, allow_inf_nan=False, title="Weight decay", description="Of AdamW."
-    )
+    learning_rate: float = Field(1e-3, gt=0, allow_inf_nan=False, title="Learning rate", description="Of Adam.")
+    weight_decay: float = Field(1e-4, ge=0, allow_inf_nan=False, title="Weight decay", description="Of AdamW.")
     params: dict[str, Any] = Field(
         default_factory=dict,
         title="Estimator's parameters",
@@ -44,12 +38,8 @@ class TeacherSettings(BaseModel):
         title="Vote of an untrainable shard",
         description="The class that a shard that cannot be trained votes for.",
     )
-    chunk: int = Field(
-        25, ge=1, title="Chunk", description="Teachers trained by one task; a chunk is redone whole."
-    )
-    runner: Literal["thread", "process"] = Field(
-        "thread", title="Runner", description="What runs chunks side by side."
-    )
+    chunk: int = Field(25, ge=1, title="Chunk", description="Teachers trained by one task; a chunk is redone whole.")
+    runner: Literal["thread", "process"] = Field("thread", title="Runner", description="What runs chunks side by side.")
     workers: int = Field(2, ge=1, le=1024, title="Workers", description="Chunks trained side by side.")
     device: str = Field(
         "auto",

@@ -1,0 +1,113 @@
+"""The teach stage: one model on each shard, chunk by chunk, resumable.
+
+Neighbouring datasets (one unit with all its records added or removed) differ in one shard, hence in one teacher: each
+teacher is a function of its shard, the settings and its own stream f(seed, "teacher", t), and of nothing else. A shard
+that cannot be trained on (empty, one class, a loss that is not finite) gets a teacher that always casts
+``teachers.empty_vote``; it never stops the run, since that would reveal it. Released here: nothing.
+
+On one machine the result is the same bit for bit whatever the chunk size, the number of workers and the runner.
+"""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+from data.errors import UserError
+from data.examples import PrivateRecords
+from data.partition import Partition
+from teachers import chunks, estimators, networks
+from teachers.settings import TeacherSettings
+from teachers.shards import read_shards, remove_shards, write_shards
+from teachers.trainers import Task, Trainer, trainer_of
+from teachers.workers import Mapper, Progress, pool, settled, silent, use_one_thread
+
+SHARDS = "shards"
+
+
+@dataclass(frozen=True)
+class ChunkJob:
+    """What a worker needs to train the teachers [first, last); picklable, and holds no records."""
+
+    folder: Path
+    first: int
+    last: int
+    settings: TeacherSettings
+    seed: int
+    shape: tuple[int, ...]
+    classes: int
+    key: str
+
+
+def train_chunk(job: ChunkJob, trainer: Trainer | None = None) -> Path:
+    """Train a chunk's teachers and write them; returns the manifest's path."""
+    use_one_thread()
+    train = trainer or trainer_of(job.settings.model)
+    task = Task(job.settings, job.seed, job.shape, job.classes)
+    shards = list(read_shards(job.folder / SHARDS, job.first, job.last))
+    return chunks.write(job.folder, job.first, job.last, job.key, train(shards, task))
+
+
+def train_ensemble(
+    folder: Path,
+    records: PrivateRecords,
+    partition: Partition,
+    settings: TeacherSettings,
+    seed: int,
+    classes: int,
+    key: str,
+    mapper: Mapper | None = None,
+    progress: Progress = silent,
+) -> Path:
+    """Train what is not there yet of the ensemble under ``key``; returns the path of ``ensemble.json``.
+
+    ``mapper(function, jobs)`` runs the chunks, by default in a pool of ``settings.workers`` (threads or processes).
+    ``progress(done, total)`` counts teachers. Raises UserError for settings that can be refused without looking at
+    records; faults of memory or disk propagate, and the chunks finished by then are kept.
+    """
+    shape = tuple(records.features.shape[1:])
+    check(settings, shape, classes)
+    if complete(folder, key, settings.count):
+        progress(settings.count, settings.count)
+        return folder / chunks.INDEX
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (folder / chunks.INDEX).unlink(missing_ok=True)
+    ranges = [(a, min(a + settings.chunk, settings.count)) for a in range(0, settings.count, settings.chunk)]
+    missing = [each for each in ranges if chunks.manifest(folder, *each, key) is None]
+    done = settings.count - sum(last - first for first, last in missing)
+    progress(done, settings.count)
+    jobs = [ChunkJob(folder, first, last, settings, seed, shape, classes, key) for first, last in missing]
+    run = mapper or pool(settings.runner, settings.workers)
+    sizes = {chunks.paths(folder, *each)[1].name: each[1] - each[0] for each in missing}
+    try:
+        if jobs:
+            write_shards(folder / SHARDS, records, partition, settings.count)
+        with settled():
+            for page in run(train_chunk, jobs):
+                done += sizes[Path(page).name]
+                progress(done, settings.count)
+    finally:
+        # No second copy of the records outlives the training, failed or not.
+        remove_shards(folder / SHARDS)
+    index = chunks.Index(key, seed, tuple(ranges))
+    chunks.remove_others(folder, index)
+    chunks.write_index(folder, index)
+    return folder / chunks.INDEX
+
+
+def complete(folder: Path, key: str, teachers: int) -> bool:
+    """Whether all teachers are there, intact and made under ``key``, in chunks of whatever size."""
+    index = chunks.read_index(folder)
+    if index is None or index.key != key or not index.covers(teachers):
+        return False
+    return all(chunks.manifest(folder, first, last, key) is not None for first, last in index.chunks)
+
+
+def check(settings: TeacherSettings, shape: tuple[int, ...], classes: int) -> None:
+    """Refuse, before any record is read, what no shard could be trained with."""
+    if not settings.empty_vote < classes:
+        raise UserError(f"teachers.empty_vote = {settings.empty_vote}: must be below the number of classes, {classes}")
+    if settings.model.startswith(estimators.PREFIX):
+        with settled():
+            estimators.check(settings.model, settings.params, math.prod(shape), classes)
+    else:
+        networks.build(settings.model, shape, classes, 0)

@@ -1,0 +1,48 @@
+"""The private records, once, in the order of their teachers, so that a chunk's worker reads only its own slice.
+
+The copy exists while teachers are trained and is removed afterwards. Within a shard the records stand in the order of
+their keyed hashes (data.partition), so that the order of the private file carries nothing.
+"""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from data.examples import PrivateRecords
+from data.partition import Partition
+from data.partition import shards as shard_rows
+from data.store import atomic
+from teachers.trainers import Shard
+
+_SLAB = 8192
+
+
+def write_shards(folder: Path, records: PrivateRecords, partition: Partition, teachers: int) -> None:
+    """Write features.npy, labels.npy and, last, offsets.npy (teachers + 1,) int64 into ``folder``."""
+    rows = shard_rows(records, partition, np.arange(teachers))
+    order = np.concatenate(rows)
+    for name, array in (("features", records.features), ("labels", records.labels)):
+        with atomic(folder / f"{name}.npy") as temporary:
+            target = np.lib.format.open_memmap(temporary, "w+", array.dtype, (len(order), *array.shape[1:]))
+            for start in range(0, len(order), _SLAB):
+                target[start : start + _SLAB] = array[order[start : start + _SLAB]]
+            target.flush()
+    with atomic(folder / "offsets.npy") as temporary, temporary.open("wb") as stream:
+        np.save(stream, np.cumsum([0, *map(len, rows)]))
+
+
+def read_shards(folder: Path, first: int, last: int) -> Iterator[Shard]:
+    """The shards of the teachers [first, last), read from the disk one at a time."""
+    offsets = np.load(folder / "offsets.npy")
+    features = np.load(folder / "features.npy", mmap_mode="r")
+    labels = np.load(folder / "labels.npy", mmap_mode="r")
+    for teacher in range(first, last):
+        rows = slice(int(offsets[teacher]), int(offsets[teacher + 1]))
+        yield Shard(teacher, np.array(features[rows]), np.array(labels[rows]))
+
+
+def remove_shards(folder: Path) -> None:
+    """Delete the copy."""
+    shutil.rmtree(folder, ignore_errors=True)
