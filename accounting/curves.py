@@ -3,7 +3,8 @@
 from typing import Literal
 
 import numpy as np
-from dp_accounting.rdp import rdp_privacy_accountant
+from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDpEvent
+from dp_accounting.rdp import RdpAccountant
 from numpy.typing import NDArray
 
 from accounting.events import DPSGD, ConfidentGNMax, Event, GNMax, LNMax
@@ -33,10 +34,25 @@ def rdp_per_answer(event: Event, orders: object, number: Number = "data_independ
         case LNMax(scale=scale):
             return laplace_argmax(scale, alpha) if exact else laplace_bound(scale, alpha)
         case DPSGD():
-            step = rdp_privacy_accountant.compute_rdp_poisson_subsampled_gaussian(
-                event.sampling_rate, event.noise_multiplier, alpha
-            )
-            return np.asarray(step, dtype=float)
+            return _subsampled_gaussian(event, alpha)
+
+
+def _subsampled_gaussian(event: DPSGD, alpha: Array) -> Array:
+    """RDP of one DP-SGD step. Where dp_accounting's series for a fractional order does not converge, (alpha - 1) D,
+    which is convex, is bounded by its chord between the whole orders around it."""
+
+    def direct(at: Array) -> Array:
+        accountant = RdpAccountant(at, NeighboringRelation.ADD_OR_REMOVE_ONE)
+        accountant.compose(PoissonSampledDpEvent(event.sampling_rate, GaussianDpEvent(event.noise_multiplier)))
+        return np.asarray(accountant.rdp, dtype=float)
+
+    step = direct(alpha)
+    failed = np.flatnonzero(~np.isfinite(step) & (alpha != np.floor(alpha)))
+    if len(failed):
+        low, share = np.floor(alpha[failed]), alpha[failed] - np.floor(alpha[failed])
+        below = np.where(low > 1, (low - 1) * direct(np.maximum(low, 2.0)), 0.0)
+        step[failed] = ((1 - share) * below + share * low * direct(low + 1)) / (alpha[failed] - 1)
+    return step
 
 
 def rdp_per_test(event: ConfidentGNMax, orders: object, number: Number = "data_independent") -> Array:

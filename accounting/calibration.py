@@ -1,0 +1,134 @@
+"""The noise that meets a privacy target: found numerically, and checked by the guarantee itself before it is returned."""
+
+import math
+
+import numpy as np
+
+from accounting import conversion as convert
+from accounting import curves
+from accounting.cost import dpsgd_epsilon, guarantee
+from accounting.events import DPSGD, GNMax
+from accounting.orders import default_orders
+from data.errors import UserError
+
+# What is returned is found to this relative precision, from above.
+PRECISION = 2e-4
+
+
+def _checked_count(name: str, value: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not value >= 1:
+        raise UserError(f"{name} = {value!r}: must be a whole number, at least 1")
+    return int(value)
+
+
+def _rounded_up(value: float, digits: int = 5) -> float:
+    """The next number of so many significant digits: what is printed is then what was checked."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
+    return float(f"{math.ceil(value / unit * (1 - 1e-12)) * unit:.{digits}g}")
+
+
+def sigma_for(epsilon: float, delta: float, answers: int) -> float:
+    """The smallest sigma, to about 0.1%, whose ``answers`` GNMax answers are guaranteed to cost at most epsilon.
+
+    The cost per answer is c alpha / sigma^2 where c, between 0.6 and 1, depends on sigma only slowly. So: certify c
+    at a guess, bisect for the sigma that would meet the target with these c (the cost falls as sigma grows), twice;
+    then raise sigma until its own guarantee meets the target.
+
+    Args:
+        epsilon: target, above 0.
+        delta: in (0, 1).
+        answers: most answers given, at least 1.
+
+    Raises:
+        UserError: a target out of range, or one that no sigma below 10^9 meets at the orders used.
+    """
+    target, small = convert.checked_epsilon(epsilon), convert.checked_delta(delta)
+    count = _checked_count("answers", answers)
+    orders = np.array(default_orders())
+
+    def meets(sigma: float, factor: np.ndarray, alpha: np.ndarray) -> bool:
+        cost = count * factor * alpha / sigma**2
+        return convert.epsilon(cost, alpha, small, warn=False)[0] <= target
+
+    def solve(factor: np.ndarray, alpha: np.ndarray) -> float:
+        low, high = 1e-3, 1e9
+        if not meets(high, factor, alpha):
+            raise UserError(f"epsilon = {epsilon!r}: too small for {count} answers at delta = {delta!r}")
+        while high / low > 1 + PRECISION / 4:
+            middle = math.sqrt(low * high)
+            low, high = (low, middle) if meets(middle, factor, alpha) else (middle, high)
+        return high
+
+    sigma = 0.8 * solve(np.ones(len(orders)), orders)
+    for _ in range(2):
+        _, best = convert.epsilon(count * 0.65 * orders / sigma**2, orders, small, warn=False)
+        near = orders[(orders >= 1 + (best - 1) / 1.5) & (orders <= 1 + (best - 1) * 1.5)]
+        factor = curves.rdp_per_answer(GNMax(sigma, count), near) * sigma**2 / near
+        sigma = _rounded_up(solve(factor, near))
+    while not (found := guarantee(GNMax(sigma, count), small).epsilon) <= target:
+        sigma = _rounded_up(sigma * max(found / target, 1 + PRECISION / 2))
+    return sigma
+
+
+def noise_multiplier_for(epsilon: float, delta: float, sampling_rate: float, steps: int) -> float:
+    """The smallest noise multiplier, to 0.04%, with which DP-SGD costs at most (epsilon, delta), by PLD.
+
+    Adding and removing a unit are both covered: the larger epsilon of the two must meet the target. A bracket is
+    taken from RDP and closed by false position; the result is checked by :func:`accounting.cost.dpsgd_epsilon`, the
+    function that states the guarantee.
+
+    Raises:
+        UserError: a value out of range, or a target that no multiplier up to 10^5 meets.
+    """
+    target, small = convert.checked_epsilon(epsilon), convert.checked_delta(delta)
+    count = _checked_count("steps", steps)
+
+    def cost(multiplier: float) -> float:
+        return dpsgd_epsilon(DPSGD(multiplier, sampling_rate, count), small)
+
+    low, high = _bracket(target, small, sampling_rate, count)
+    high_cost = cost(high)
+    while not high_cost <= target:
+        low, high, high_cost = high, high * 1.1, cost(high * 1.1)
+    low_cost = cost(low)
+    while low_cost <= target and low > 1e-3:
+        low, high, low_cost, high_cost = low / 1.1, low, cost(low / 1.1), low_cost
+    # epsilon is close to a power of the multiplier here: false position in logarithms, kept inside the bracket,
+    # aimed a little above the target's multiplier and then a little below, so that both ends move.
+    for _ in range(30):
+        if not (high / low > 1 + 2 * PRECISION and low_cost > target):
+            break
+        drop = math.log(low_cost) - math.log(max(high_cost, 1e-12))
+        share = (math.log(low_cost) - math.log(target)) / max(drop, 1e-12)
+        middle = low * (high / low) ** min(max(share, 0.02), 0.98)
+        for trial in (middle * (1 + PRECISION / 3), middle * (1 - PRECISION / 3)):
+            if low < trial < high:
+                found = cost(trial)
+                if found <= target:
+                    high, high_cost = trial, found
+                else:
+                    low, low_cost = trial, found
+    result = _rounded_up(high)
+    while not cost(result) <= target:
+        result = _rounded_up(result * (1 + PRECISION))
+    return result
+
+
+def _bracket(epsilon: float, delta: float, sampling_rate: float, steps: int) -> tuple[float, float]:
+    """(low, high) multipliers around the target from RDP at a few orders, which is fast and never too small."""
+    orders = np.concatenate([np.arange(2, 33), np.geomspace(36, 1024, 16).round()])
+
+    def meets(multiplier: float) -> bool:
+        curve = curves.rdp(DPSGD(multiplier, sampling_rate, steps), orders)
+        return convert.epsilon(curve, orders, delta, warn=False)[0] <= epsilon
+
+    low, high = 0.05, 1.0
+    while not meets(high):
+        low, high = high, high * 2
+        if high > 1e5:
+            raise UserError(f"epsilon = {epsilon!r}: too small for {steps} steps at delta = {delta!r}")
+    while high / low > 1.02:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if meets(middle) else (middle, high)
+    # privacy loss distributions usually need a tenth less noise than RDP
+    return 0.85 * high, high
