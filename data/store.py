@@ -193,7 +193,7 @@ def stage_key(inputs: dict[str, str], settings: Any, code_version: int) -> str:
 def locked(run: Run) -> Iterator[None]:
     """One process a run directory: a second one is told so at once."""
     run.create()
-    with (run.private / ".lock").open("w") as stream:
+    with os.fdopen(os.open(run.private / ".lock", os.O_WRONLY | os.O_CREAT, 0o600), "w") as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
