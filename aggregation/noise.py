@@ -134,8 +134,8 @@ def _float_scores(
 
     A finite bound fl(v + fl(scale * z)), |z| <= reach, misses v + scale * z by less than 2^-51 A, where
     A = max(1, max |v|) + scale * reach: two relative errors of 2^-53, and A >= 1 covers underflow, even if it is
-    flushed to zero. 2^-48 A covers both sides of a comparison and its own rounding. Where scale * reach might
-    overflow the slack is infinite, and nothing is decided from floats.
+    flushed to zero. 2^-48 A covers both sides of a comparison and its own rounding. If scale * reach overflows
+    the slack is infinite and nothing is decided from floats; if it does not, no finite bound overflows.
     """
     table = brackets(law, table_bits)
     exact = values.astype(np.float64)  # magnitudes up to 2^53: nothing is rounded
@@ -143,8 +143,6 @@ def _float_scores(
     with np.errstate(over="ignore", under="ignore"):
         low = exact + scale * table.lower[cells]
         high = exact + scale * table.upper[cells]
-    if not scale < 2.0**900:
-        return low, high, math.inf
     return low, high, 2.0**-48 * (max(1.0, float(np.abs(exact).max(initial=0.0))) + scale * table.reach)
 
 

@@ -206,6 +206,13 @@ def test_the_test_bit_is_that_of_an_80_digit_evaluation_of_the_same_bits(
         assert passed == (score >= 30)
 
 
+def exact_distribution(law: str, z: mpmath.mpf) -> mpmath.mpf:
+    """F(z) by mpmath."""
+    if law == "gaussian":
+        return mpmath.ncdf(z)
+    return mpmath.exp(z) / 2 if z < 0 else 1 - mpmath.exp(-z) / 2
+
+
 class Tape:
     """A source that hands out the given chunks in order and remembers the sizes asked for."""
 
@@ -231,6 +238,39 @@ def test_equal_first_bits_are_refined_until_they_differ(law: str) -> None:
     tape = Tape(shorts(9, 50_000, 50_000), longs(7, 7), longs(2**64 - 1, 2**64 - 1), longs(3, 5))
     assert argmax(np.array([[9, 9, 9]]), 40.0, law, tape).tolist() == [2]
     assert tape.sizes == [6, 16, 16, 16]
+
+
+def eighty_bits(u: mpmath.mpf, cells: int) -> tuple[int, int]:
+    """The first 16 bits and the next 64 of u, moved by so many cells of 2^-80."""
+    return divmod(int(mpmath.floor(u * 2**80)) + cells, 2**64)
+
+
+@pytest.mark.parametrize("value", [29, 30, 90, -60])
+@pytest.mark.parametrize("cells", [-2, 2])
+def test_the_test_bit_flips_exactly_at_phi(value: int, cells: int) -> None:
+    """A uniform number two parts in 2^80 below Phi((T - value) / sigma_T) fails the test, two above pass it."""
+    with mpmath.workdps(80):
+        first, then = eighty_bits(mpmath.ncdf((mpmath.mpf("30.25") - value) / mpmath.mpf(40.7)), cells)
+    tape = Tape(shorts(first), longs(then))
+    assert at_least(np.array([value]), 30.25, 40.7, tape).tolist() == [cells > 0]
+    assert len(tape.sizes) == 2
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("cells", [-3, 3])
+@pytest.mark.parametrize(("gap", "first", "then"), [(0, 700, 5), (1, 40_000, 2**50), (35, 33_000, 9), (-60, 3, 77)])
+def test_the_winner_changes_exactly_where_two_scores_cross(
+    gap: int, first: int, then: int, cells: int, law: str
+) -> None:
+    """A rival whose 80 bits place it three parts in 2^80 above the first class's exact score wins, below it loses."""
+    scale = 40.7
+    with mpmath.workdps(80):
+        level = exact_quantile(law, (mpmath.mpf(first) + mpmath.mpf(then) / 2**64) / 2**16) + gap / mpmath.mpf(scale)
+        rival = eighty_bits(exact_distribution(law, level), cells)
+    tape = Tape(shorts(first, rival[0]), longs(then, rival[1]), longs(0, 0), longs(0, 0))
+    # 3 cells may still touch at 80 bits where the density of the rival is lower: zeros then extend both.
+    assert argmax(np.array([[100 + gap, 100]]), scale, law, tape).tolist() == [int(cells > 0)]
+    assert len(tape.sizes) > 1
 
 
 def test_further_bits_extend_the_first_and_never_replace_them() -> None:
