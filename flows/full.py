@@ -147,7 +147,15 @@ pate = build()
 
 def run_in_process(settings: Settings, said: Console) -> tuple[str, ...]:
     """Run the flow in this process, on Prefect's temporary server; raises what the flow's Failed state stands for."""
-    state = build(said)(settings, return_state=True)
+    try:
+        state = build(said)(settings, return_state=True)
+    except PateError:
+        raise
+    except Exception as error:
+        # Of Prefect itself: what a stage raises is a Failed state by now.
+        raise StageError(
+            f"Prefect failed with {type(error).__name__}; --no-prefect runs the stages without it"
+        ) from None
     if not state.is_completed():
         raise error_of(state)
     return tuple(state.result())

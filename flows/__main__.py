@@ -1,0 +1,5 @@
+"""``python -m flows``: the same as ``pate``."""
+
+from flows.cli import main
+
+main()
