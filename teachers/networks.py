@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from data.errors import UserError
-from teachers.scattering import Scattering, UnitRows
+from teachers.scattering import wavelet_rows
 
 _HIDDEN = 128
 _CHANNELS = (16, 32)
@@ -46,7 +46,8 @@ def build(model: str, shape: tuple[int, ...], classes: int, seed: int) -> nn.Mod
     elif model in ("cnn", "tanh-cnn"):
         layers = _convolutional(model, shape, classes, generator)
     elif model == "scattering":
-        layers = _on_wavelets(shape, classes, generator)
+        rows, columns = wavelet_rows(shape)
+        layers = [*rows, _linear(columns, classes, generator, bias=False)]
     else:
         raise UserError(f"model = {model!r}: must be logistic, mlp, cnn, tanh-mlp, tanh-cnn or scattering")
     return nn.Sequential(*layers)
@@ -63,21 +64,21 @@ def _activation(model: str) -> nn.Module:
     return nn.Tanh() if model.startswith("tanh-") else nn.ReLU()
 
 
-def _convolutional(shape: tuple[int, ...], classes: int, generator: torch.Generator) -> list[nn.Module]:
+def _convolutional(model: str, shape: tuple[int, ...], classes: int, generator: torch.Generator) -> list[nn.Module]:
     if len(shape) != 3 or min(shape[1:]) < 4:
-        raise UserError("model = 'cnn': is for images of at least 4×4 pixels; tables take logistic, mlp or sklearn:…")
+        raise UserError(f"model = {model!r}: is for images of at least 4×4 pixels; tables take logistic or mlp")
     channels, *size = shape
     first, second = _CHANNELS
-    # Wide strides on larger images: on MNIST's shards of 240 this is both faster and better than 3×3 or 5×5 at stride 1.
+    # Wide strides on larger images: on MNIST's shards of 240 faster and better than 3×3 or 5×5 at stride 1.
     kernel, stride = (7, 2) if min(size) >= 16 else (3, 1)
     height, width = (-(-pixels // stride) // 4 for pixels in size)
     return [
         _convolution(channels, first, kernel, stride, generator),
         nn.MaxPool2d(2),
-        nn.ReLU(),
+        _activation(model),
         _convolution(first, second, 3, 1, generator),
         nn.MaxPool2d(2),
-        nn.ReLU(),
+        _activation(model),
         nn.Flatten(),
         _linear(second * height * width, classes, generator),
     ]

@@ -12,6 +12,8 @@ import math
 import torch
 from torch import nn
 
+from data.errors import UserError
+
 ANGLES = 8
 INTERCEPT = 0.3
 _SLANT = 0.5
@@ -55,6 +57,21 @@ class UnitRows(nn.Module):
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         return nn.functional.pad(nn.functional.normalize(rows, dim=1), (0, 1), value=INTERCEPT)
+
+
+def wavelet_rows(shape: tuple[int, ...]) -> tuple[list[nn.Module], int]:
+    """The fixed layers that turn images (N, *shape) into rows, and the rows' width D.
+
+    Scattering (J = 1 below 16×16, else 2), each map standardised over its own image, then :class:`UnitRows`.
+    Raises UserError for anything but images of at least 8×8.
+    """
+    if len(shape) != 3 or min(shape[1:]) < 8:
+        raise UserError("model = 'scattering': is for images of at least 8×8 pixels; tables take logistic or tanh-mlp")
+    features = Scattering(1 if min(shape[1:]) < 16 else 2)
+    with torch.no_grad():
+        maps = features(torch.zeros(1, *shape)).shape
+    standardised = nn.GroupNorm(maps[1], maps[1], affine=False)
+    return [features, standardised, nn.Flatten(), UnitRows()], math.prod(maps[1:]) + 1
 
 
 def _each_map(maps: torch.Tensor, filters: torch.Tensor) -> torch.Tensor:
