@@ -29,12 +29,14 @@ def fit(
     weight_decay: float,
     seed: int,
     device: str = "cpu",
+    shift: int = 0,
 ) -> bool:
     """Minimise the cross-entropy with AdamW, in place; the network is on the CPU afterwards.
 
     features: (N, *shape). targets: (N,) integer classes or (N, C) probabilities. The learning rate falls linearly to
-    0 over the last half of the steps. Returns False where the loss or a parameter stopped being finite: the caller
-    decides what that means.
+    0 over the last half of the steps. Images (N, channels, height, width) move by up to ``shift`` pixels each way,
+    anew in each epoch; what is moved in repeats the border. Returns False where the loss or a parameter stopped being
+    finite: the caller decides what that means.
     """
     device = device_of(device)
     network.to(device).train()
@@ -49,11 +51,12 @@ def fit(
     finite = len(inputs) > 0
     for epoch in range(epochs):
         order = torch.randperm(len(inputs), generator=generator).to(device)
+        seen = _shifted(inputs, shift, generator) if shift and inputs.ndim == 4 else inputs
         for batch in range(batches):
             rate = learning_rate * min(1.0, 2.0 * (1.0 - (epoch * batches + batch) / steps))
             optimiser.param_groups[0]["lr"] = rate
             rows = order[batch * batch_size : (batch + 1) * batch_size]
-            loss = nn.functional.cross_entropy(network(inputs[rows]), wanted[rows])
+            loss = nn.functional.cross_entropy(network(seen[rows]), wanted[rows])
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
@@ -79,6 +82,15 @@ def logits(network: nn.Module, features: np.ndarray, batch: int = 4096) -> np.nd
 def probabilities(network: nn.Module, features: np.ndarray, batch: int = 4096) -> np.ndarray:
     """The network's softmax (N, C) float32."""
     return torch.softmax(torch.from_numpy(logits(network, features, batch)), dim=1).numpy()
+
+
+def _shifted(images: torch.Tensor, shift: int, generator: torch.Generator) -> torch.Tensor:
+    count, channels, height, width = images.shape
+    moves = torch.randint(-shift, shift + 1, (2, count, 1), generator=generator).to(images.device)
+    rows = (torch.arange(height, device=images.device) + moves[0]).clamp(0, height - 1)
+    columns = (torch.arange(width, device=images.device) + moves[1]).clamp(0, width - 1)
+    moved = images.gather(2, rows[:, None, :, None].expand(count, channels, height, width))
+    return moved.gather(3, columns[:, None, None, :].expand(count, channels, height, width))
 
 
 def _as_targets(targets: np.ndarray) -> torch.Tensor:

@@ -27,6 +27,13 @@ class TeacherSettings(BaseModel):
     batch_size: int = Field(16, ge=1, title="Batch size", description="Records in a step of a network.")
     learning_rate: float = Field(1e-3, gt=0, allow_inf_nan=False, title="Learning rate", description="Of Adam.")
     weight_decay: float = Field(1e-4, ge=0, allow_inf_nan=False, title="Weight decay", description="Of AdamW.")
+    shift: int = Field(
+        0,
+        ge=0,
+        le=16,
+        title="Shift",
+        description="Pixels that a network's training images are moved by at most, at random, in each epoch.",
+    )
     params: dict[str, Any] = Field(
         default_factory=dict,
         title="Estimator's parameters",

@@ -100,6 +100,7 @@ def _train_network(shard: Shard, task: Task) -> Tensors | None:
         weight_decay=settings.weight_decay,
         seed=stream(seed, "order"),
         device=settings.device,
+        shift=settings.shift,
     )
     return {name: tensor.detach().contiguous() for name, tensor in network.state_dict().items()} if finite else None
 
