@@ -1,0 +1,55 @@
+"""Report pages: numbers as readers want them, and templates in which all text is escaped."""
+
+import math
+from decimal import ROUND_CEILING, Decimal
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+
+def rounded_up(value: float) -> str:
+    """ε to three decimals (four below 0.1), rounded up: a page never promises more than the number.
+
+    >>> rounded_up(2.1429519), rounded_up(0.1), rounded_up(0.01234)
+    ('2.143', '0.1', '0.0124')
+    """
+    if not math.isfinite(value):
+        return "∞" if value > 0 else str(value)
+    step = Decimal("0.001" if value >= 0.1 else "0.0001")
+    # Through repr: the decimal that was written, not the binary digits behind it (0.1 stays 0.1).
+    up = Decimal(repr(float(value))).quantize(step, ROUND_CEILING)
+    return f"{up.normalize():f}" if up else "0"
+
+
+def percent(share: float) -> str:
+    """A share in [0, 1] with one decimal.
+
+    >>> percent(0.9425)
+    '94.2%'
+    """
+    return f"{100 * share:.1f}%"
+
+
+def plain(value: float) -> str:
+    """A parameter: as short as it can be written without losing what was set.
+
+    >>> plain(40.0), plain(1e-05), plain(12500)
+    ('40', '1e-5', '12,500')
+    """
+    if isinstance(value, int) or (float(value).is_integer() and abs(value) < 1e15):
+        return f"{int(value):,}"
+    return repr(float(value)).replace("e-0", "e-")
+
+
+def render(template: str, **values: Any) -> str:
+    """A page of ``templates/``; every value that is not markup is escaped, a missing one is an error."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"epsilon": rounded_up, "percent": percent, "plain": plain}
+    return environment.get_template(template).render(**values)

@@ -1,0 +1,153 @@
+"""``private/report-private.html``: what the curator may look at and nobody else.
+
+PRIVATE: everything here is computed from votes, shards and other private files. It is written 0600 and never read
+again; nothing of it may be copied into a release.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accounting import conversion, p18
+from accounting.cost import Guarantee, guarantee
+from accounting.events import NoisyMax
+from accounting.orders import default_orders
+from data.artifacts import read_labels, read_votes
+from data.partition import read_partition
+from data.store import Run, read_json, write_text
+from flows import charges, figures, pages
+from flows.context import Context
+from teachers import chunks
+
+Array = NDArray[np.float64]
+_BLOCK = 2048  # queries whose costs at all orders are held at once
+
+
+@dataclass(frozen=True)
+class DataDependent:
+    """P18's data-dependent ε of the queries asked, ex post; ``per_query`` (Q,) is each one's RDP at ``order``."""
+
+    epsilon: float
+    order: float
+    expected_answers: float
+    per_query: Array
+
+
+@dataclass(frozen=True)
+class VoteFacts:
+    """How sure the teachers were: plurality's votes and its lead over the second, (Q,) each, and agreement.
+
+    ``agreement``: share of released labels that are the plurality's; None when nothing was answered.
+    """
+
+    largest: Array
+    gap: Array
+    agreement: float | None
+    answered: int
+
+
+@dataclass(frozen=True)
+class ShardFacts:
+    """Units in all and per shard (n,)."""
+
+    units: int
+    sizes: NDArray[np.int64]
+
+
+def write(context: Context) -> None:
+    """Write the private report (0600)."""
+    settings, run = context.settings, context.run
+    event, delta = charges.labels_event(settings), settings.aggregation.delta
+    _, labels = read_labels(run.release / "labels.parquet")
+    votes = read_votes(run.private / "votes.parquet")[: len(labels)]
+    facts = vote_facts(votes, labels)
+    spent = data_dependent(votes, event, delta)
+    shards = _shard_facts(run, settings.teachers.count)
+    text = pages.render(
+        "report-private.html.j2",
+        title=settings.report.title or settings.name,
+        settings=settings,
+        event=event,
+        delta=delta,
+        asked=len(labels),
+        facts=facts,
+        spent=spent,
+        bounds=_bounds(event, delta),
+        shards=shards,
+        too_large_delta=shards is not None and not delta < 1 / max(shards.units, 1),
+        untrainable=_untrainable(run.private / "teachers"),
+        nonprivate=_nonprivate(run),
+        gap_figure=figures.histogram(facts.gap, "lead of the largest count over the second, votes"),
+        largest_figure=figures.histogram(facts.largest, "largest count, votes"),
+        cost_figure=figures.histogram(_log10(spent.per_query), "log₁₀ of a query's RDP", whole=False),
+        quantiles=_quantiles(facts, spent),
+    )
+    write_text(run.private / "report-private.html", text)
+
+
+def vote_facts(votes: NDArray[np.int64], labels: np.ndarray) -> VoteFacts:
+    """From the votes (Q, C) and the released outcomes (Q,), -1 for an abstention. PRIVATE."""
+    ordered = np.sort(votes, axis=1)
+    answered = labels >= 0
+    # Where several classes tie at the top, any of them is the plurality's choice.
+    agrees = votes[answered, labels[answered]] == ordered[answered, -1]
+    return VoteFacts(
+        ordered[:, -1].astype(float),
+        (ordered[:, -1] - ordered[:, -2]).astype(float),
+        float(agrees.mean()) if answered.any() else None,
+        int(answered.sum()),
+    )
+
+
+def data_dependent(votes: NDArray[np.int64], event: NoisyMax, delta: float) -> DataDependent:
+    """P18 Theorem 6 over the queries asked, weighted as in the literature, improved conversion. PRIVATE.
+
+    Costs are summed block by block, so that memory does not grow with queries times orders.
+    """
+    orders = np.array(default_orders())
+    blocks = [votes[start : start + _BLOCK] for start in range(0, len(votes), _BLOCK)]
+    total = sum((p18.data_dependent_rdp(block, event, orders) for block in blocks), np.zeros(len(orders)))
+    epsilon, order = conversion.epsilon(total, orders, delta, warn=False)
+    per_query = np.concatenate([p18.per_query_rdp(block, event, [order])[:, 0] for block in blocks])
+    return DataDependent(epsilon, order, p18.expected_answers(votes, event), per_query)
+
+
+def _bounds(event: NoisyMax, delta: float) -> tuple[Guarantee, Guarantee]:
+    return guarantee(event, delta), guarantee(event, delta, "textbook")
+
+
+def _shard_facts(run: Run, teachers: int) -> ShardFacts | None:
+    path = run.private / "partition.parquet"
+    if not path.exists():
+        return None
+    parts = read_partition(path)
+    return ShardFacts(len(parts.units), np.bincount(parts.teachers, minlength=teachers))
+
+
+def _untrainable(folder: Path) -> int | None:
+    """Teachers that could not be trained, as the chunks say; None where there are no chunks."""
+    index = chunks.read_index(folder)
+    if index is None:
+        return None
+    files = [chunks.paths(folder, first, last)[1] for first, last in index.chunks]
+    return sum(len(read_json(file).get("untrainable", ())) for file in files if file.exists())
+
+
+def _nonprivate(run: Run) -> dict[str, Any] | None:
+    path = run.private / "nonprivate.json"
+    evaluation: dict[str, Any] | None = read_json(path)["evaluation"] if path.exists() else None
+    return evaluation
+
+
+def _log10(costs: Array) -> Array:
+    """For a chart over many decades: below 1e-16 costs are rounding and are drawn there."""
+    return np.log10(np.maximum(costs, 1e-16))
+
+
+def _quantiles(facts: VoteFacts, spent: DataDependent) -> list[tuple[str, list[str]]]:
+    rows = (("Largest count", facts.largest), ("Lead over the second", facts.gap), ("RDP of a query", spent.per_query))
+    at = (0.0, 0.05, 0.5, 0.95, 1.0)
+    return [(name, [f"{value:.3g}" for value in np.quantile(values, at)]) for name, values in rows]

@@ -1,0 +1,253 @@
+"""The release report and ``privacy.json``: from released files, the ledger and settings alone.
+
+Nothing here opens a file under ``private/``, with one exception that settings must declare: where the "private" data is
+a public benchmark, the non-private accuracy is shown, marked as such. All else is post-processing of what was released.
+"""
+
+import dataclasses
+import hashlib
+import math
+import re
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from accounting.conversion import rdp_budget
+from accounting.cost import guarantee
+from accounting.events import ConfidentGNMax, LNMax, NoisyMax, event_to_dict
+from accounting.ledger_rows import Account
+from accounting.statement import Statement, privacy_statement
+from data.artifacts import read_labels, read_queries
+from data.errors import UserError
+from data.public import load_public
+from data.store import Run, read_json, write_json, write_text
+from flows import charges, figures, pages, private_report
+from flows.context import Context
+from flows.settings import Settings
+from flows.statement import run_statement
+from flows.work import rows_with_ids
+from teachers import saved
+
+_POINTS = 32
+_WHAT = {
+    "queries.parquet": "which public inputs the teachers were asked about",
+    "labels.parquet": "the released labels, null where the teachers abstained",
+    "student": "the student model and how to load it",
+    "baseline": "the DP-SGD baseline model and how to load it",
+    "privacy.json": "the privacy statement, for machines",
+}
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A model's accuracy on the test part with its 95% interval; ``per_class`` (C,), None for a class not in it."""
+
+    accuracy: float
+    low: float
+    high: float
+    count: int
+    per_class: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class ClassRow:
+    """A class in the release: released labels, abstained queries that the student puts there, student's accuracy."""
+
+    name: str
+    released: int
+    abstained: int
+    accuracy: float | None
+
+
+def write(context: Context) -> None:
+    """Write ``release/privacy.json``, ``private/report-private.html`` and, last, ``release/report.html``."""
+    settings, run = context.settings, context.run
+    ledger, account = charges.open_account(settings)
+    statement = run_statement(settings, ledger)
+    write_json(run.release / "privacy.json", privacy_statement(statement))
+    private_report.write(context)
+    write_text(run.release / "report.html", page(settings, run, statement, account))
+
+
+def page(settings: Settings, run: Run, statement: Statement, account: Account) -> str:
+    """The HTML of the release report. The same released files, settings and ledger give the same bytes."""
+    release = run.release
+    ids, labels = read_labels(release / "labels.parquet")
+    loaded = saved.load(release / "student")
+    student = evaluated(loaded.description.extra["evaluation"])
+    baseline = _baseline(release, statement)
+    nonprivate = _nonprivate(settings, run)
+    answered = int((labels >= 0).sum())
+    return pages.render(
+        "report.html.j2",
+        title=settings.report.title or settings.name,
+        settings=settings,
+        statement=statement,
+        account=account,
+        sentences=sentences(read_json(release / "privacy.json")["statement"]),
+        chosen=len(read_queries(release / "queries.parquet")),
+        asked=len(labels),
+        answered=answered,
+        student=student,
+        baseline=baseline,
+        nonprivate=nonprivate,
+        same_epsilon=_same_epsilon(statement),
+        accuracy_figure=_accuracy_figure(statement, student, baseline, nonprivate),
+        epsilon_figure=epsilon_figure(statement.event, statement.delta, statement.epsilon),
+        per_test=isinstance(statement.event, ConfidentGNMax),
+        laplace=isinstance(statement.event, LNMax),
+        classes=_class_rows(settings, ids, labels, loaded, student),
+        parameters=_parameters(settings, statement),
+        floor=_floor(statement, account.order),
+        files=released_files(release),
+        odds=_odds(statement.epsilon),
+        caught=_caught(statement.epsilon, statement.delta),
+    )
+
+
+def evaluated(record: dict[str, Any] | None) -> Evaluated | None:
+    """An evaluation as a model's description holds it; None where there was no test part."""
+    if record is None:
+        return None
+    per_class = tuple(None if value is None else float(value) for value in record["per_class"])
+    return Evaluated(record["accuracy"], record["low"], record["high"], record["count"], per_class)
+
+
+def epsilon_figure(event: NoisyMax, delta: float, epsilon: float) -> Markup:
+    """ε at caps from 1 answer to this run's, all else equal: the certified bound and the textbook's."""
+    caps = np.unique(np.linspace(1, event.answers, min(event.answers, _POINTS)).round().astype(int)).tolist()
+    events = [dataclasses.replace(event, answers=cap) for cap in caps]
+    with warnings.catch_warnings():
+        # With few answers the best order is the end of the grid: valid, and close enough for a chart.
+        warnings.simplefilter("ignore")
+        exact = [guarantee(each, delta).epsilon for each in events]
+        textbook = [guarantee(each, delta, "textbook").epsilon for each in events]
+    return figures.epsilon_curve(np.array(caps), np.array(exact), np.array(textbook), event.answers, epsilon)
+
+
+def sentences(statement: str) -> list[str]:
+    """The statement's sentences, for a list; together they are the whole text."""
+    return re.split(r"(?<=[a-z)\d]\.) (?=[A-Z])", statement)
+
+
+def released_files(release: Path) -> list[dict[str, Any]]:
+    """Name, size, digest and meaning of each released file but the report itself and the manifest."""
+    found = [f for f in sorted(release.iterdir()) if f.is_file() and not f.name.startswith(".")]
+    return [
+        {
+            "name": f.name,
+            "size": f.stat().st_size,
+            "digest": sha256(f),
+            "what": _WHAT.get(f.name) or _WHAT.get(f.stem, ""),
+        }
+        for f in found
+        if f.name not in ("report.html", "manifest.json")
+    ]
+
+
+def sha256(path: Path) -> str:
+    """SHA-256 of a file's bytes, as ``sha256sum`` prints it: what whoever receives the file can check."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _baseline(release: Path, statement: Statement) -> Evaluated | None:
+    if statement.baseline is None:
+        return None
+    path = release / "baseline.json"
+    facts = read_json(path)["extra"]
+    if facts["event"] != event_to_dict(statement.baseline.event):
+        raise UserError(f"{path}: is of another DP-SGD event than the settings'; rerun `pate baseline`")
+    return evaluated(facts["evaluation"])
+
+
+def _nonprivate(settings: Settings, run: Run) -> Evaluated | None:
+    """The only look into ``private/``: what settings declare to be public anyway."""
+    path = run.private / "nonprivate.json"
+    if not settings.data.public_benchmark or not settings.baseline.enabled or not path.exists():
+        return None
+    return evaluated(read_json(path)["evaluation"])
+
+
+def _same_epsilon(statement: Statement) -> bool:
+    """Whether labels and baseline stand at one ε: calibration ends within a per cent below its target."""
+    if statement.baseline is None:
+        return False
+    return math.isclose(statement.baseline.epsilon, statement.epsilon, rel_tol=0.01)
+
+
+def _accuracy_figure(
+    statement: Statement, student: Evaluated | None, baseline: Evaluated | None, nonprivate: Evaluated | None
+) -> Markup | None:
+    rows = [(f"Student\nε = {pages.rounded_up(statement.epsilon)}", student, figures.BLUE)]
+    if statement.baseline is not None:
+        rows.append((f"DP-SGD baseline\nε = {pages.rounded_up(statement.baseline.epsilon)}", baseline, figures.ORANGE))
+    rows.append(("Without privacy\nno ε", nonprivate, figures.GREY))
+    drawn = [figures.Accuracy(name, e.accuracy, e.low, e.high, colour) for name, e, colour in rows if e is not None]
+    return figures.accuracies(drawn) if drawn else None
+
+
+def _class_rows(
+    settings: Settings, ids: np.ndarray, labels: np.ndarray, loaded: saved.Loaded, student: Evaluated | None
+) -> list[ClassRow]:
+    names = settings.data.class_names
+    abstained = np.zeros(len(names), int)
+    if (labels < 0).any():
+        public = load_public(settings.data, settings.seed)
+        rows = rows_with_ids(public, ids[labels < 0])
+        predicted = loaded.probabilities(public.features[rows]).argmax(1)
+        abstained = np.bincount(predicted, minlength=len(names))
+    released = np.bincount(labels[labels >= 0], minlength=len(names))
+    accuracy = student.per_class if student else (None,) * len(names)
+    return [ClassRow(*row) for row in zip(names, released.tolist(), abstained.tolist(), accuracy, strict=True)]
+
+
+def _parameters(settings: Settings, statement: Statement) -> list[tuple[str, str, str]]:
+    """Name, value, meaning of what the guarantee rests on."""
+    event = event_to_dict(statement.event)
+    rows = [("Mechanism", str(event["mechanism"]), "noisy maximum of the teachers' votes")]
+    for field, name, meaning in (
+        ("sigma", "σ", "standard deviation, in votes, of the noise on each class's count"),
+        ("scale", "b", "scale, in votes, of the Laplace noise on each class's count"),
+        ("threshold", "T", "votes that the noisy largest count must reach to be answered"),
+        ("threshold_sigma", "σ_T", "standard deviation, in votes, of the test's noise"),
+        ("queries", "Cap on queries", "most queries that could be asked"),
+        ("answers", "Cap on answers", "most queries that could be answered; ε is paid for all of them"),
+    ):
+        if field in event:
+            rows.append((name, pages.plain(event[field]), meaning))
+    rows.append(("Teachers", pages.plain(settings.teachers.count), "each trained on its own shard, one vote a query"))
+    if statement.order is not None:
+        rows.append(("Rényi order", f"{statement.order:.4g}", "at which the labels' ε is smallest"))
+    if statement.baseline is not None:
+        sgd = statement.baseline.event
+        rows += [
+            ("DP-SGD noise", f"{sgd.noise_multiplier:.4g}", "noise multiplier of the baseline, in clipping norms"),
+            ("DP-SGD sampling", pages.plain(sgd.sampling_rate), "probability that a unit enters a step"),
+            ("DP-SGD steps", pages.plain(sgd.steps), "noisy steps"),
+        ]
+    return rows
+
+
+def _floor(statement: Statement, order: float) -> float:
+    """ε that the ledger shows as soon as anything at all is spent: what conversion adds at its fixed order."""
+    limit = statement.ledger.limit
+    return max(limit - rdp_budget(order, limit, statement.delta), 0.0)
+
+
+def _odds(epsilon: float) -> str:
+    return f"{math.ceil(math.exp(epsilon) * 10) / 10:,.1f}" if epsilon < 12 else f"e^{pages.rounded_up(epsilon)}"
+
+
+def _caught(epsilon: float, delta: float) -> str:
+    """The most that a test with one false alarm in a hundred can detect, in per cent, rounded up.
+
+    An (ε, δ) bound on a test's power: at most e^ε f + δ and at most 1 − e^(−ε)(1 − δ − f) at false-alarm rate f.
+    """
+    f = 0.01
+    power = min(math.exp(min(epsilon, 50)) * f + delta, 1 - math.exp(-epsilon) * (1 - delta - f))
+    return f"{math.ceil(1000 * power) / 10:.1f}"
