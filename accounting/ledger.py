@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Connection, Engine, Row, insert, select, update
 
-from accounting import conversion, curves
+from accounting import conversion
 from accounting.ledger_rows import (
     CANCELLED,
     COMMITTED,
@@ -109,12 +109,15 @@ class Ledger:
                     insert(LIMITS).values(dataset=name, epsilon=limit, who=author, when=opened, why="opened")
                 )
             row = _lock(connection, name)
-        given = {"unit": unit, "adjacency": adjacency, "delta": delta}
-        for field, value in given.items():
-            if getattr(row, field) != value:
+        for field, value, stored in (
+            ("data.unit", unit, row.unit),
+            ("adjacency", adjacency, row.adjacency),
+            ("ledger.delta", delta, row.delta),
+        ):
+            if value != stored:
                 raise UserError(
-                    f"{field} = {value!r}: dataset {name!r} was opened on this ledger with {field} = "
-                    f"{getattr(row, field)!r}, and all its events must share it"
+                    f"{field} = {value!r}: dataset {name!r} was opened on this ledger with {stored!r}, "
+                    "and all its events must share it"
                 )
         return account_from_row(row, settings_limit=limit)
 
@@ -303,6 +306,9 @@ def spent_epsilon(rdp: Sequence[float], order: float, delta: float) -> float:
 
 
 def _cost(request: Request, order: float) -> float:
+    # Here because it loads dp_accounting, most of a second: looking at a ledger does without.
+    from accounting import curves
+
     for field in ("run", "stage", "why"):
         check_named(field, getattr(request, field))
     if not request.epsilon >= 0 or math.isinf(request.epsilon):
