@@ -238,6 +238,9 @@ def run_stage(name: str, settings: Settings, console: Console, mapper: Mapper | 
         if status.standing == "fresh":
             console.say(f"{name}: reused")
             return StageResult(name, status.key, True, time.monotonic() - started)
+        # Until the stage ends it has no record: a crash between two of its files must not pass for a corrupt artifact.
+        others = {other: record for other, record in manifest.stages.items() if other != name}
+        write_manifest(context.run, dataclasses.replace(manifest, stages=others))
         _work(name)(context)
         record = StageRecord(
             key=status.key,
@@ -248,7 +251,7 @@ def run_stage(name: str, settings: Settings, console: Console, mapper: Mapper | 
             seconds=round(time.monotonic() - started, 3),
         )
         write_release_manifest(context.run)
-        write_manifest(context.run, dataclasses.replace(manifest, stages={**manifest.stages, name: record}))
+        write_manifest(context.run, dataclasses.replace(manifest, stages={**others, name: record}))
     seconds = time.monotonic() - started
     console.say(f"{name}: done in {seconds:.1f} s")
     return StageResult(name, record.key, False, seconds)
