@@ -8,6 +8,7 @@ import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -32,7 +33,8 @@ _VARIABLES = {
 }
 INK, MUTED, LINE, BLUE, ORANGE, GREY, PAGE = _VARIABLES
 _WIDTH = 5.6  # inches; at a phone's width 11 pt text is still some 9 px high
-_STYLE = {"svg.fonttype": "none", "svg.hashsalt": "pate", "font.family": "sans-serif", "font.size": 11}
+# Read by matplotlib while a figure is made and written; set for that long only.
+_STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "pate", "font.family": "sans-serif", "font.size": 11}
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def histogram(values: Array, label: str, bins: int = 30, whole: bool = True) -> 
     """How often values fall into equal bins; for whole numbers the bins have whole widths."""
     figure, axes = _axes(2.3)
     edges = _whole_edges(values, bins) if whole else np.histogram_bin_edges(values, bins)
-    counts, edges = np.histogram(values, edges)
+    counts, _ = np.histogram(values, edges)
     axes.bar(edges[:-1], counts, width=np.diff(edges) * 0.92, align="edge", color=BLUE)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=whole))
     axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
@@ -107,7 +109,7 @@ def histogram(values: Array, label: str, bins: int = 30, whole: bool = True) -> 
 def _whole_edges(values: Array, bins: int) -> Array:
     low, high = int(values.min()), int(values.max())
     width = max(-(-(high - low + 1) // bins), 1)
-    return np.arange(low, high + width + 1, width) - 0.5
+    return np.arange(low, high + width + 1, width, dtype=np.float64) - 0.5
 
 
 def _axes(height: float) -> tuple[Figure, Axes]:

@@ -1,4 +1,4 @@
-"""A finished run directory, made by the pipeline's own writers from votes that are given: what the report stage reads."""
+"""A finished run directory, made by the pipeline's own writers from made-up votes: what the report stage reads."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +20,7 @@ from flows.console import console
 from flows.context import Context, key_of, run_of
 from flows.settings import Settings
 from flows.statement import labels_statement
-from teachers import saved
+from teachers import networks, saved
 
 MODEL = "sklearn:sklearn.linear_model.LogisticRegression"
 Outcomes = Callable[[np.ndarray], np.ndarray]
@@ -134,8 +134,6 @@ def _train_baseline(context: Context) -> None:
     event = charges.baseline_event(settings)
     ledger, held = charges.charge(context, "baseline", event)
     ledger.bind(held.id, "partition")
-    from teachers import networks
-
     shape, classes = (1, 8, 8), len(settings.data.class_names)
     facts = {
         "classes": list(settings.data.class_names),
