@@ -88,7 +88,7 @@ def supremum(
     orders: Array,
     floor: Array,
     half: float = 0.5,
-    tolerance: float = 0.0015,
+    tolerance: float = 0.002,
     max_cells: int = 400_000,
 ) -> Array:
     """Upper bounds of sup D_alpha over the union of cells, one per order; inf where ``max_cells`` did not suffice.

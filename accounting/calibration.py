@@ -1,12 +1,13 @@
-"""The noise that meets a privacy target: found numerically, and checked by the guarantee itself before it is returned."""
+"""The noise that meets a privacy target: found numerically, then checked by the guarantee itself."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from accounting import conversion as convert
 from accounting import curves
-from accounting.cost import dpsgd_epsilon, guarantee
+from accounting.cost import PLD_INTERVAL, dpsgd_epsilon, guarantee
 from accounting.events import DPSGD, GNMax
 from accounting.orders import default_orders
 from data.errors import UserError
@@ -71,10 +72,10 @@ def sigma_for(epsilon: float, delta: float, answers: int) -> float:
 
 
 def noise_multiplier_for(epsilon: float, delta: float, sampling_rate: float, steps: int) -> float:
-    """The smallest noise multiplier, to 0.04%, with which DP-SGD costs at most (epsilon, delta), by PLD.
+    """The smallest noise multiplier, to 0.02%, with which DP-SGD costs at most (epsilon, delta), by PLD.
 
     Adding and removing a unit are both covered: the larger epsilon of the two must meet the target. A bracket is
-    taken from RDP and closed by false position; the result is checked by :func:`accounting.cost.dpsgd_epsilon`, the
+    taken from RDP, closed on coarse privacy losses (fast, pessimistic) and then on fine ones; the result is checked by :func:`accounting.cost.dpsgd_epsilon`, the
     function that states the guarantee.
 
     Raises:
@@ -83,35 +84,48 @@ def noise_multiplier_for(epsilon: float, delta: float, sampling_rate: float, ste
     target, small = convert.checked_epsilon(epsilon), convert.checked_delta(delta)
     count = _checked_count("steps", steps)
 
-    def cost(multiplier: float) -> float:
-        return dpsgd_epsilon(DPSGD(multiplier, sampling_rate, count), small)
+    DPSGD(1.0, sampling_rate, count)  # a wrong sampling rate is named before anything is computed
+
+    def cost(interval: float) -> Callable[[float], float]:
+        return lambda multiplier: dpsgd_epsilon(DPSGD(multiplier, sampling_rate, count), small, interval)
 
     low, high = _bracket(target, small, sampling_rate, count)
-    high_cost = cost(high)
+    rough = _smallest(cost(10 * PLD_INTERVAL), target, low, high, 10 * PRECISION)
+    result = _rounded_up(_smallest(cost(PLD_INTERVAL), target, rough / 1.004, rough, PRECISION))
+    while not dpsgd_epsilon(DPSGD(result, sampling_rate, count), small) <= target:
+        result = _rounded_up(result * (1 + PRECISION))
+    return result
+
+
+def _smallest(cost: Callable[[float], float], target: float, low: float, high: float, precision: float) -> float:
+    """The smallest argument, to the relative precision and from above, whose decreasing cost is at most target.
+
+    The bracket is widened where it does not hold the target. Cost is close to a power of the argument, so false
+    position in logarithms is used, aimed a little above the root and then a little below, so that both ends move.
+    """
+    low_cost, high_cost = cost(low), cost(high)
     while not high_cost <= target:
-        low, high, high_cost = high, high * 1.1, cost(high * 1.1)
-    low_cost = cost(low)
+        low, low_cost = high, high_cost
+        high *= 1.1
+        high_cost = cost(high)
     while low_cost <= target and low > 1e-3:
-        low, high, low_cost, high_cost = low / 1.1, low, cost(low / 1.1), low_cost
-    # epsilon is close to a power of the multiplier here: false position in logarithms, kept inside the bracket,
-    # aimed a little above the target's multiplier and then a little below, so that both ends move.
+        high, high_cost = low, low_cost
+        low /= 1.1
+        low_cost = cost(low)
     for _ in range(30):
-        if not (high / low > 1 + 2 * PRECISION and low_cost > target):
+        if not (high / low > 1 + precision and low_cost > target):
             break
         drop = math.log(low_cost) - math.log(max(high_cost, 1e-12))
         share = (math.log(low_cost) - math.log(target)) / max(drop, 1e-12)
         middle = low * (high / low) ** min(max(share, 0.02), 0.98)
-        for trial in (middle * (1 + PRECISION / 3), middle * (1 - PRECISION / 3)):
+        for trial in (middle * (1 + precision / 3), middle * (1 - precision / 3)):
             if low < trial < high:
                 found = cost(trial)
                 if found <= target:
                     high, high_cost = trial, found
                 else:
                     low, low_cost = trial, found
-    result = _rounded_up(high)
-    while not cost(result) <= target:
-        result = _rounded_up(result * (1 + PRECISION))
-    return result
+    return high
 
 
 def _bracket(epsilon: float, delta: float, sampling_rate: float, steps: int) -> tuple[float, float]:
