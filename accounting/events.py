@@ -91,7 +91,7 @@ class DPSGD:
 NoisyMax = LNMax | GNMax | ConfidentGNMax
 Event = NoisyMax | DPSGD
 
-_KINDS: dict[str, type] = {
+_KINDS: dict[str, type[Event]] = {
     "lnmax": LNMax,
     "gnmax": GNMax,
     "confident-gnmax": ConfidentGNMax,
@@ -119,4 +119,4 @@ def event_from_dict(record: dict[str, Any]) -> Event:
     name = fields.pop("mechanism", None)
     if name not in _KINDS:
         raise UserError(f"mechanism = {name!r}: must be one of {', '.join(_KINDS)}")
-    return _KINDS[name](**fields)  # type: ignore[no-any-return]
+    return _KINDS[name](**fields)

@@ -30,7 +30,7 @@ QuietOption = Annotated[bool, typer.Option("--quiet", help="Say nothing but erro
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on the last line.")]
 
 # The base of every wrong usage; typer exports no name for it.
-_UsageError = typer.BadParameter.__mro__[2]
+_UsageError: type[Exception] = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(
     name="pate",

@@ -63,7 +63,7 @@ def _teach(settings: Settings, said: Console) -> StageResult:
     """The teach stage as a subflow, for a task runner of its own."""
 
     def mapper(function: Callable[[Any], Any], jobs: Iterable[Any]) -> Iterable[Any]:
-        futures: list[PrefectFuture[Any]] = chunk_task.map(unmapped(function), list(jobs), unmapped(settings))  # type: ignore[call-overload]
+        futures: list[PrefectFuture[Any]] = chunk_task.map(unmapped(function), list(jobs), unmapped(settings))
         for future in futures:
             future.wait()
             if future.state.is_failed():
@@ -77,7 +77,7 @@ def _teach(settings: Settings, said: Console) -> StageResult:
         except PateError as error:
             return failed(error)
 
-    state = teach(return_state=True)
+    state: State[Any] = teach(return_state=True)  # type: ignore[assignment]
     if state.is_failed():
         raise error_of(state)
     result: StageResult = state.result()
@@ -148,7 +148,7 @@ pate = build()
 def run_in_process(settings: Settings, said: Console) -> tuple[str, ...]:
     """Run the flow in this process, on Prefect's temporary server; raises what the flow's Failed state stands for."""
     try:
-        state = build(said)(settings, return_state=True)
+        state: State[Any] = build(said)(settings, return_state=True)  # type: ignore[assignment]
     except PateError:
         raise
     except Exception as error:

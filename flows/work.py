@@ -155,10 +155,15 @@ def _evaluation(context: Context, name: str, model: Any) -> dict[str, Any] | Non
     if test is None or test.labels is None:
         return None
     classes = len(settings.data.class_names)
-    predicted = (
-        Loaded(Description(name, test.features.shape[1:], classes), model).probabilities(test.features).argmax(1)
-    )
-    return dataclasses.asdict(evaluate(predicted, test.labels, classes))
+    probabilities = Loaded(Description(name, test.features.shape[1:], classes), model).probabilities(test.features)
+    found = evaluate(probabilities, test.labels)
+    return {
+        "accuracy": found.overall.accuracy,
+        "low": found.overall.low,
+        "high": found.overall.high,
+        "count": found.overall.total,
+        "per_class": [rate.accuracy for rate in found.per_class],
+    }
 
 
 def student(context: Context) -> None:
