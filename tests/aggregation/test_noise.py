@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from itertools import product
 
+import flint
 import mpmath
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from aggregation.noise import argmax, at_least
-from aggregation.quantiles import LAWS, TABLE_BITS, brackets
+from aggregation.quantiles import LAWS, TABLE_BITS, brackets, enclosure
 from data.errors import UserError
 
 Source = Callable[[int], bytes]
@@ -144,6 +145,33 @@ def test_table_brackets_hold_the_exact_quantiles_and_no_more(law: str) -> None:
             assert mpmath.mpf(float(below)) <= exact <= mpmath.mpf(float(above))
         assert above - below <= 2 * np.spacing(abs(below))
     assert (np.diff(table.lower) > 0).all()
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("bits", [16, 80, 144])
+def test_balls_hold_exactly_the_quantiles_of_their_cell(law: str, bits: int) -> None:
+    """At every depth a cell's ball contains the exact quantiles at both ends, and little beside them."""
+    half, generator = 1 << (bits - 1), np.random.default_rng(bits)
+    cells = [1, 2, half - 2, half - 1, half, half + 1, 2 * half - 2]
+    cells += [int.from_bytes(generator.bytes(bits // 8), "little") for _ in range(20)]
+    for cell in cells:
+        with flint.ctx.workprec(bits + 64), mpmath.workdps(80):
+            ball = enclosure(law, cell, bits)
+            low, high = (exact_quantile(law, mpmath.mpf(k) / 2**bits) for k in (cell, cell + 1))
+            reach = (high - low) * mpmath.mpf("1e-6")
+            assert to_arb(low - reach) <= ball <= to_arb(high + reach)
+            # The ends themselves, up to the 80 digits that mpmath knows of them.
+            slack = mpmath.mpf(10) ** -70
+            assert ball.lower() <= to_arb(low + slack)
+            assert ball.upper() >= to_arb(high - slack)
+    for outermost in (0, 2 * half - 1):
+        assert enclosure(law, outermost, bits).contains(flint.arb(0))
+        assert not enclosure(law, outermost, bits) < flint.arb(10) ** 9
+
+
+def to_arb(x: mpmath.mpf) -> flint.arb:
+    sign, mantissa, exponent, _ = x._mpf_
+    return flint.arb((-1) ** sign * int(mantissa)) * flint.arb(2) ** int(exponent)
 
 
 class Bits:
