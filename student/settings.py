@@ -39,13 +39,30 @@ class StudentSettings(BaseModel):
     model: str = Field(
         "mlp", title="Model", description="logistic, mlp, cnn, or sklearn:<import path of a classifier>."
     )
-    epochs: int = Field(60, ge=1, title="Epochs", description="Passes of a network over its training set.")
+    epochs: int = Field(
+        60, ge=1, title="Epochs", description="Passes of a network over its training set; at least 500 steps are made."
+    )
     batch_size: int = Field(64, ge=1, title="Batch size", description="Inputs in a step of a network.")
-    learning_rate: float = Field(1e-3, gt=0, allow_inf_nan=False, title="Learning rate", description="Of AdamW.")
-    weight_decay: float = Field(1e-4, ge=0, allow_inf_nan=False, title="Weight decay", description="Of AdamW.")
-    neighbours: int = Field(7, ge=1, title="Neighbours", description="Of the graph that labels spread over.")
+    learning_rate: float = Field(3e-3, gt=0, allow_inf_nan=False, title="Learning rate", description="Of AdamW.")
+    weight_decay: float = Field(1e-3, ge=0, allow_inf_nan=False, title="Weight decay", description="Of AdamW.")
+    variations: bool = Field(
+        True,
+        title="Variations of images",
+        description="Train networks on slightly shifted, turned and scaled copies of images too.",
+    )
+    iterations: int = Field(
+        3, ge=0, le=100, title="Iterations", description="Times that a student labels the pool for its successor."
+    )
+    neighbours: int = Field(5, ge=1, title="Neighbours", description="Of the graph that labels spread over.")
     components: int = Field(
         40, ge=1, title="Components", description="Principal components that inputs are compared in."
+    )
+    alpha: float = Field(
+        0.9,
+        gt=0,
+        lt=1,
+        title="Spreading",
+        description="Share of a label that comes from neighbours; the rest is what was released.",
     )
     params: dict[str, Any] = Field(
         default_factory=dict,
