@@ -33,8 +33,9 @@ _VARIABLES = {
 }
 INK, MUTED, LINE, BLUE, ORANGE, GREY, PAGE = _VARIABLES
 _WIDTH = 5.6  # inches; at a phone's width 11 pt text is still some 9 px high
+_SIZE = 11
 # Read by matplotlib while a figure is made and written; set for that long only.
-_STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "pate", "font.family": "sans-serif", "font.size": 11}
+_STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "pate", "font.family": "sans-serif", "font.size": _SIZE}
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,8 @@ def epsilon_curve(answers: Array, exact: Array, textbook: Array, cap: int, epsil
     rise, behind = 0.04 * top, {"facecolor": PAGE, "edgecolor": "none", "pad": 1.0}
     left, right = int(0.3 * len(answers)), int(0.6 * len(answers))
     over, under = (answers[right], textbook[right] + rise), (answers[left], exact[left] - rise)
-    axes.text(*over, "textbook bound", color=MUTED, ha="right", va="bottom", bbox=behind)
-    axes.text(*under, "data-independent, certified", color=BLUE, ha="left", va="top", bbox=behind)
+    axes.text(*over, "textbook bound", color=MUTED, ha="right", va="bottom", bbox=behind, size=_SIZE)
+    axes.text(*under, "data-independent, certified", color=BLUE, ha="left", va="top", bbox=behind, size=_SIZE)
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.grid(axis="y", color=LINE)
     axes.set_xlabel("cap on the number of answers")

@@ -42,6 +42,11 @@ def plain(value: float) -> str:
     return repr(float(value)).replace("e-0", "e-")
 
 
+def order(value: float | None) -> str:
+    """A Rényi order; a dash where a number was found without one."""
+    return "–" if value is None else f"{value:.4g}"
+
+
 def render(template: str, **values: Any) -> str:
     """A page of ``templates/``; every value that is not markup is escaped, a missing one is an error."""
     environment = Environment(
@@ -51,5 +56,5 @@ def render(template: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"epsilon": rounded_up, "percent": percent, "plain": plain}
+    environment.filters |= {"epsilon": rounded_up, "percent": percent, "plain": plain, "order": order}
     return environment.get_template(template).render(**values)

@@ -113,8 +113,7 @@ def evaluated(record: dict[str, Any] | None) -> Evaluated | None:
     """An evaluation as a model's description holds it; None where there was no test part."""
     if record is None:
         return None
-    rates = [rate["accuracy"] if isinstance(rate, dict) else rate for rate in record["per_class"]]
-    per_class = tuple(None if rate is None else float(rate) for rate in rates)
+    per_class = tuple(None if value is None else float(value) for value in record["per_class"])
     return Evaluated(record["accuracy"], record["low"], record["high"], record["count"], per_class)
 
 

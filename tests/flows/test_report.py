@@ -197,6 +197,19 @@ def test_without_baseline_and_test_part(bare: Context) -> None:
     assert read_json(bare.run.release / "privacy.json")["baseline"] is None
 
 
+@pytest.mark.parametrize("mechanism", [{"mechanism": "gnmax", "sigma": 12.0}, {"mechanism": "lnmax", "scale": 9.0}])
+def test_mechanisms_that_answer_everything(tmp_path: Path, mechanism: dict[str, Any]) -> None:
+    """GNMax and LNMax are reported with their own parameters, all queries answered, none abstained."""
+    aggregation = mechanism | {"delta": 1e-4}
+    context = finished(settings_of(tmp_path, aggregation=aggregation, baseline__enabled=False))
+    report.write(context)
+    text = _Page(_html(context)).text
+    assert "120 of 120 asked" in text
+    assert "abstained00.0%" in re.sub(r"\s", "", text)
+    assert mechanism["mechanism"] in text
+    assert "threshold" not in (context.run.private / "report-private.html").read_text(encoding="utf-8")
+
+
 def test_a_stale_baseline_is_not_passed_off(reported: Context, statement: Statement) -> None:
     """A baseline made by another event than the settings' is an error, not a wrong ε beside its accuracy."""
     path = reported.run.release / "baseline.json"
@@ -233,7 +246,7 @@ def test_private_report_is_closed_and_says_so(reported: Context) -> None:
     assert "δ is too large" not in html
 
 
-def test_a_large_delta_is_warned_of_in_private(reported: Context, tmp_path: Path) -> None:
+def test_a_large_delta_is_warned_of_in_private(tmp_path: Path) -> None:
     """δ not below 1/units gets a warning, in the private report alone: the number of units is private."""
     context = finished(settings_of(tmp_path, aggregation__delta=1e-3, baseline__enabled=False))
     report.write(context)
