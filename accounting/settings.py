@@ -15,7 +15,7 @@ class LedgerSettings(BaseModel):
         gt=0,
         allow_inf_nan=False,
         title="Limit ε",
-        description="Most that all releases from this dataset may spend together; the stored limit holds if it is smaller.",
+        description="Most that all releases from this dataset may spend together; a smaller stored limit holds.",
     )
     delta: float | None = Field(
         None, gt=0, lt=1, title="Limit δ", description="δ of the account; default: that of aggregation."

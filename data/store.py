@@ -118,16 +118,19 @@ def dataset_key(run_root: Path, dataset: str) -> bytes:
 
 
 def digest(path: Path, key: bytes | None = None) -> str:
-    """SHA-256 of a file, or of a folder's files in order of name; HMAC-SHA256 with a ``key``."""
+    """SHA-256 of a file's bytes (as sha256sum prints it); HMAC-SHA256 with a ``key``.
+
+    Of a folder: the same over its files' names and digests, in order of name.
+    """
     state = hmac.new(key, digestmod="sha256") if key is not None else hashlib.sha256()
-    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-        if not file.is_file() or file.name.endswith(".tmp"):
-            continue
-        name = file.relative_to(path).as_posix() if path.is_dir() else ""
-        state.update(f"{name}\0{file.stat().st_size}\0".encode())
-        with file.open("rb") as stream:
-            while block := stream.read(1 << 20):
-                state.update(block)
+    if path.is_dir():
+        for file in sorted(path.rglob("*")):
+            if file.is_file() and not file.name.endswith(".tmp"):
+                state.update(f"{file.relative_to(path).as_posix()}\0{digest(file, key)}\n".encode())
+        return state.hexdigest()
+    with path.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            state.update(block)
     return state.hexdigest()
 
 

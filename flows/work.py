@@ -147,7 +147,6 @@ def _facts(context: Context) -> dict[str, Any]:
 def _evaluation(context: Context, name: str, model: Any) -> dict[str, Any] | None:
     """Accuracy of a model on the public test part; None where the settings name none."""
     from student.evaluation import evaluate
-
     from teachers.saved import Description, Loaded
 
     settings = context.settings
@@ -170,7 +169,6 @@ def student(context: Context) -> None:
     """Released labels and public inputs → student. Post-processing of what the labels' event paid for."""
     from student.release import save_student
     from student.training import train
-
     from teachers.saved import Description
 
     settings = context.settings
@@ -203,7 +201,6 @@ def baseline(context: Context) -> None:
     """
     from baseline.dpsgd import train
     from baseline.release import save_baseline
-
     from teachers import saved
 
     settings, run = context.settings, context.run
@@ -227,6 +224,8 @@ def baseline(context: Context) -> None:
     facts = {name: value for name, value in model.description.extra.items() if name != "reservation"}
     save_baseline(run.release, model.model, dataclasses.replace(model.description, extra=facts))
     ledger.commit(held.id)
+    if settings.data.public_benchmark:
+        _train_nonprivate(context)
 
 
 def _pending(prefix: Path) -> str:
@@ -263,17 +262,16 @@ def _train_baseline(context: Context, event: DPSGD, reservation: str, train: Cal
         "event": event_to_dict(event),
         "evaluation": _evaluation(context, settings.baseline.model, model),
     }
-    if settings.data.public_benchmark:
-        _train_nonprivate(context, records)
     name = settings.baseline.model
     saved.save(context.run.private / "baseline", model, saved.Description(name, shape, classes, facts))
 
 
-def _train_nonprivate(context: Context, records: PrivateRecords) -> None:
+def _train_nonprivate(context: Context) -> None:
     """What the same data give without privacy. Stays in ``private/``; shown only for a declared public benchmark."""
     from baseline import nonprivate
 
     settings = context.settings
+    records = _private_records(context)
     classes = len(settings.data.class_names)
     name, model = nonprivate.train(records, settings.baseline, settings.seed, records.features.shape[1:], classes)
     write_json(context.run.private / "nonprivate.json", {"evaluation": _evaluation(context, name, model)})
