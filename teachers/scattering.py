@@ -1,10 +1,10 @@
 """Fixed wavelet features: what a linear layer needs to see strokes and edges without learning from private pixels.
 
-A scattering transform (Bruna and Mallat 2013, "Invariant Scattering Convolution Networks"): moduli of Morlet wavelet
-responses at J scales and L angles, of the second order too, then low-pass filtered and subsampled by 2^J. Nothing in
-it is learned, so it costs no privacy. With few private examples or strong noise a linear layer on such features beats
-a network that must learn its own (Tramèr and Boneh 2021, "Differentially Private Learning Needs Better Features (or
-Much More Data)").
+The first order of a scattering transform (Bruna and Mallat 2013, "Invariant Scattering Convolution Networks"): moduli
+of Morlet wavelet responses at J scales and L angles, low-pass filtered and subsampled by 2^J, with the smoothed image.
+Nothing in it is learned, so it costs no privacy. With few private examples or strong noise a linear layer on such
+features beats a network that must learn its own (Tramèr and Boneh 2021, "Differentially Private Learning Needs Better
+Features (or Much More Data)").
 """
 
 import math
@@ -22,8 +22,9 @@ _SLANT = 0.5
 class Scattering(nn.Module):
     """Images (N, channels, H, W) to (N, channels · maps, ceil(H / 2^J), ceil(W / 2^J)).
 
-    maps = 1 + J·L + L²·J(J−1)/2: 9 for J = 1, 81 for J = 2. H and W must exceed the longest filter's half: 3 pixels
-    for J = 1, 7 for J = 2. The filters are constants: none is in the state, none is trained.
+    maps = 1 + J·L: 9 for J = 1, 17 for J = 2. H and W must exceed the longest filter's half: 3 pixels for J = 1, 7
+    for J = 2. Scale s is computed at every 2^s-th pixel, as it holds no finer detail. The filters are constants: none
+    is in the state, none is trained.
     """
 
     def __init__(self, scales: int) -> None:
@@ -31,21 +32,19 @@ class Scattering(nn.Module):
         self.scales = scales
         for scale in range(scales):
             self.register_buffer(f"wavelets{scale}", _wavelets(scale), persistent=False)
-        self.register_buffer("smoothing", _gaussian(0.8 * 2 ** (scales - 1)), persistent=False)
+            self.register_buffer(f"smoothing{scale}", _gaussian(0.8 * 2 ** (scales - 1 - scale)), persistent=False)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        first = [_modulus(images, self.get_buffer(f"wavelets{scale}")) for scale in range(self.scales)]
-        second = [
-            _modulus(first[low], self.get_buffer(f"wavelets{high}"))
-            for low in range(self.scales)
-            for high in range(low + 1, self.scales)
-        ]
-        return torch.cat([self._smooth(maps) for maps in (images, *first, *second)], dim=1)
+        maps = [self._smooth(0, images)]
+        for scale in range(self.scales):
+            maps.append(self._smooth(scale, _modulus(images, self._filters("wavelets", scale), 2**scale)))
+        return torch.cat(maps, dim=1)
 
-    def _smooth(self, maps: torch.Tensor) -> torch.Tensor:
-        stride = 2**self.scales
-        start = stride // 2 - 1
-        return _each_map(maps, self.get_buffer("smoothing")).squeeze(2)[:, :, start::stride, start::stride]
+    def _filters(self, kind: str, scale: int) -> torch.Tensor:
+        return self.get_buffer(f"{kind}{scale}")
+
+    def _smooth(self, scale: int, maps: torch.Tensor) -> torch.Tensor:
+        return _each_map(maps, self._filters("smoothing", scale), 2 ** (self.scales - scale)).squeeze(2)
 
 
 class UnitRows(nn.Module):
@@ -74,17 +73,17 @@ def wavelet_rows(shape: tuple[int, ...]) -> tuple[list[nn.Module], int]:
     return [features, standardised, nn.Flatten(), UnitRows()], math.prod(maps[1:]) + 1
 
 
-def _each_map(maps: torch.Tensor, filters: torch.Tensor) -> torch.Tensor:
-    """(N, M, H, W) maps, each through the same F filters, mirrored at the border: (N, M, F, H, W)."""
+def _each_map(maps: torch.Tensor, filters: torch.Tensor, stride: int) -> torch.Tensor:
+    """(N, M, H, W) maps, each through the same F filters, mirrored at the border: (N, M, F, H / stride, W / stride)."""
     count, channels, height, width = maps.shape
     flat = maps.reshape(count * channels, 1, height, width)
     padded = nn.functional.pad(flat, (filters.shape[-1] // 2,) * 4, mode="reflect")
-    return nn.functional.conv2d(padded, filters).reshape(count, channels, -1, height, width)
+    return nn.functional.conv2d(padded, filters, stride=stride).unflatten(0, (count, channels))
 
 
-def _modulus(maps: torch.Tensor, wavelets: torch.Tensor) -> torch.Tensor:
-    """(N, M, H, W) maps to (N, M·L, H, W) moduli of complex responses; real and imaginary filters alternate."""
-    responses = _each_map(maps, wavelets).unflatten(2, (-1, 2))
+def _modulus(maps: torch.Tensor, wavelets: torch.Tensor, stride: int) -> torch.Tensor:
+    """(N, M, H, W) maps to (N, M·L, …) moduli of complex responses; real and imaginary filters alternate."""
+    responses = _each_map(maps, wavelets, stride).unflatten(2, (-1, 2))
     return torch.linalg.vector_norm(responses, dim=3).flatten(1, 2)
 
 
