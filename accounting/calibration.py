@@ -75,8 +75,8 @@ def noise_multiplier_for(epsilon: float, delta: float, sampling_rate: float, ste
     """The smallest noise multiplier, to 0.02%, with which DP-SGD costs at most (epsilon, delta), by PLD.
 
     Adding and removing a unit are both covered: the larger epsilon of the two must meet the target. A bracket is
-    taken from RDP, closed on coarse privacy losses (fast, pessimistic) and then on fine ones; the result is checked by :func:`accounting.cost.dpsgd_epsilon`, the
-    function that states the guarantee.
+    taken from RDP, closed on coarse privacy losses (fast, pessimistic) and then on fine ones; the result is checked
+    by :func:`accounting.cost.dpsgd_epsilon`, the function that states the guarantee.
 
     Raises:
         UserError: a value out of range, or a target that no multiplier up to 10^5 meets.

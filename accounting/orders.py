@@ -22,5 +22,5 @@ def certified_orders() -> tuple[float, ...]:
 
 def default_orders() -> tuple[float, ...]:
     """The dense grid of conversions: 1.01 to 4096, ascending; it holds every certified order and paper_orders()."""
-    near_one = np.round(1 + np.geomspace(0.01, 1, 60), 4).tolist()
-    return tuple(sorted({*near_one, *certified_orders(), *paper_orders()}))
+    fractional = np.round(1 + np.geomspace(0.01, 8, 120), 4).tolist()
+    return tuple(sorted({*fractional, *certified_orders(), *paper_orders()}))

@@ -24,7 +24,7 @@ from data.errors import UserError
 Array = NDArray[np.float64]
 
 # Raised whenever a certified number changes: older files are then not read.
-VERSION = 1
+VERSION = 2
 
 
 def cache_folder() -> Path:

@@ -74,20 +74,26 @@ def _sorted_gnmax_law(votes: tuple[int, ...], sigma: float) -> list[mp.mpf]:
         return [wins(j) for j in range(len(votes))]
 
 
+def laplace_cdf(x: float) -> float:
+    """Pr[Lap(1) <= x]."""
+    return float(0.5 * np.exp(x) if x < 0 else 1 - 0.5 * np.exp(-x))
+
+
 def lnmax_law(votes: tuple[int, ...], scale: float) -> np.ndarray:
     """Pr[class j wins] under Laplace noise on every count; the integrand is split where it has kinks."""
-
-    def cdf(x: float) -> float:
-        return 0.5 * np.exp(x) if x < 0 else 1 - 0.5 * np.exp(-x)
 
     def wins(j: int) -> float:
         gaps = [(votes[j] - votes[k]) / scale for k in range(len(votes)) if k != j]
         kinks = sorted({0.0, *(-g for g in gaps)})
         edges = [kinks[0] - 45, *kinks, kinks[-1] + 45]
         pieces = (
-            quad(lambda z: 0.5 * np.exp(-abs(z)) * np.prod([cdf(z + g) for g in gaps]), lo, hi, epsabs=0, epsrel=1e-11)[
-                0
-            ]
+            quad(
+                lambda z: 0.5 * np.exp(-abs(z)) * np.prod([laplace_cdf(z + g) for g in gaps]),
+                lo,
+                hi,
+                epsabs=0,
+                epsrel=1e-11,
+            )[0]
             for lo, hi in itertools.pairwise(edges)
         )
         return float(sum(pieces))

@@ -33,6 +33,7 @@ def test_epsilon_is_that_of_dp_accounting(rho: float, bump: float, delta: float)
 def test_delta_is_that_of_dp_accounting_or_larger(rho: float, epsilon: float) -> None:
     """The inverse conversion never understates delta, and agrees where dp_accounting uses the same formula."""
     orders = np.array(default_orders())
+    orders = orders[orders > 1.011]  # dp_accounting leaves out what is nearer to 1
     expected, _ = compute_delta(orders, rho * orders, epsilon)
     found, _ = conversion.delta(rho * orders, orders, epsilon)
     assert found >= expected * (1 - 1e-9)
