@@ -16,9 +16,9 @@ PREFIX = "sklearn:"
 def build(path: str, params: dict[str, Any], seed: int) -> Any:
     """An unfitted classifier, e.g. ``sklearn:sklearn.ensemble.RandomForestClassifier``.
 
-    ``random_state`` is set from the seed where the estimator takes it and ``params`` does not; ``n_jobs`` is 1 unless
-    ``params`` says otherwise, since teachers run side by side. Raises UserError, in one line, for a path that cannot
-    be imported, for something that is no classifier with predict_proba or predict, and for bad parameters.
+    ``random_state`` is set from the seed where the estimator takes it and ``params`` does not; ``n_jobs`` stays at
+    scikit-learn's default, one core, since teachers run side by side. Raises UserError, in one line, for a path that
+    cannot be imported, for something that is no classifier, and for bad parameters.
     """
     module_name, _, name = path.removeprefix(PREFIX).rpartition(".")
     shown = f"model = {path!r}"
@@ -39,12 +39,8 @@ def build(path: str, params: dict[str, Any], seed: int) -> Any:
     if not is_classifier(estimator) or not hasattr(estimator, "get_params"):
         raise UserError(f"{shown}: must be a classifier")
     known = estimator.get_params()
-    chosen = {}
     if "random_state" in known and "random_state" not in params:
-        chosen["random_state"] = seed % (1 << 32)
-    if "n_jobs" in known and "n_jobs" not in params:
-        chosen["n_jobs"] = 1
-    estimator.set_params(**chosen)
+        estimator.set_params(random_state=seed % (1 << 32))
     try:
         estimator._validate_params()
     except InvalidParameterError as error:
