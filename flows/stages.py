@@ -42,7 +42,7 @@ def _baseline_outputs(settings: Settings) -> tuple[str, ...]:
     if not settings.baseline.enabled:
         return ()
     extra = ("private/nonprivate.json",) if settings.data.public_benchmark else ()
-    return (*_weights("release/baseline", settings.baseline.model), *extra)
+    return ("release/baseline.safetensors", "release/baseline.json", *extra)
 
 
 def _baseline_target(settings: Settings) -> float | None:

@@ -1,7 +1,6 @@
 """What each stage does: read its inputs, call the room, write its artifacts. One function a stage."""
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -141,21 +140,17 @@ def _facts(context: Context) -> dict[str, Any]:
     """What a released model carries besides its weights: class names and the encoder that its inputs need."""
     settings = context.settings
     encoder = table_encoder(settings.data, settings.seed)
-    return {"classes": list(settings.data.class_names), "encoder": encoder.to_dict() if encoder else None}
+    return {"class_names": list(settings.data.class_names), "encoder": encoder.to_dict() if encoder else None}
 
 
-def _evaluation(context: Context, name: str, model: Any) -> dict[str, Any] | None:
-    """Accuracy of a model on the public test part; None where the settings name none."""
+def _evaluation(context: Context, model: Any) -> dict[str, Any] | None:
+    """Accuracy on the public test part; None where the settings name none."""
     from student.evaluation import evaluate
-    from teachers.saved import Description, Loaded
 
-    settings = context.settings
-    test = load_test(settings.data, settings.seed)
+    test = load_test(context.settings.data, context.settings.seed)
     if test is None or test.labels is None:
         return None
-    classes = len(settings.data.class_names)
-    probabilities = Loaded(Description(name, test.features.shape[1:], classes), model).probabilities(test.features)
-    found = evaluate(probabilities, test.labels)
+    found = evaluate(model.probabilities(test.features), test.labels)
     return {
         "accuracy": found.overall.accuracy,
         "low": found.overall.low,
@@ -169,7 +164,7 @@ def student(context: Context) -> None:
     """Released labels and public inputs → student. Post-processing of what the labels' event paid for."""
     from student.release import save_student
     from student.training import train
-    from teachers.saved import Description
+    from teachers.saved import Description, Loaded
 
     settings = context.settings
     classes = len(settings.data.class_names)
@@ -188,7 +183,7 @@ def student(context: Context) -> None:
     shape = public.features.shape[1:]
     facts = _facts(context) | {
         "method": settings.student.method,
-        "evaluation": _evaluation(context, settings.student.model, model),
+        "evaluation": _evaluation(context, Loaded(Description(settings.student.model, shape, classes), model)),
     }
     save_student(context.run.release, model, Description(settings.student.model, shape, classes, facts))
 
@@ -199,7 +194,6 @@ def baseline(context: Context) -> None:
     The trained model is kept in ``private/baseline`` with its charge before it is released, so that a crash in between
     releases that model and does not train, hence draw, another one.
     """
-    from baseline.dpsgd import train
     from baseline.release import save_baseline
     from teachers import saved
 
@@ -219,7 +213,7 @@ def baseline(context: Context) -> None:
         ledger, held = charges.charge(context, "baseline", event)
         held = ledger.bind(held.id, binding)
     if kept != held.id:
-        _train_baseline(context, event, held.id, train)
+        _train_baseline(context, event, held.id)
     model = saved.load(pending)
     facts = {name: value for name, value in model.description.extra.items() if name != "reservation"}
     save_baseline(run.release, model.model, dataclasses.replace(model.description, extra=facts))
@@ -245,7 +239,10 @@ def _same_model(run: Run, pending: Path) -> bool:
     )
 
 
-def _train_baseline(context: Context, event: DPSGD, reservation: str, train: Callable[..., Any]) -> None:
+def _train_baseline(context: Context, event: DPSGD, reservation: str) -> None:
+    """DP-SGD's model, into ``private/baseline``, with the charge that it was drawn under."""
+    from baseline.dpsgd import DISCLOSURE, train
+    from baseline.networks import name_of
     from teachers import saved
 
     settings = context.settings
@@ -255,14 +252,15 @@ def _train_baseline(context: Context, event: DPSGD, reservation: str, train: Cal
     model = train(
         records, event, settings.baseline, settings.seed, shape, classes, progress=context.console.bar("baseline")
     )
+    name = name_of(settings.baseline, shape)
     facts = _facts(context) | {
         "reservation": reservation,
         "epsilon": guarantee(event, settings.ledger_delta).epsilon,
         "delta": settings.ledger_delta,
         "event": event_to_dict(event),
-        "evaluation": _evaluation(context, settings.baseline.model, model),
+        "disclosure": DISCLOSURE,
+        "evaluation": _evaluation(context, saved.Loaded(saved.Description(name, shape, classes), model)),
     }
-    name = settings.baseline.model
     saved.save(context.run.private / "baseline", model, saved.Description(name, shape, classes, facts))
 
 
@@ -273,8 +271,8 @@ def _train_nonprivate(context: Context) -> None:
     settings = context.settings
     records = _private_records(context)
     classes = len(settings.data.class_names)
-    name, model = nonprivate.train(records, settings.baseline, settings.seed, records.features.shape[1:], classes)
-    write_json(context.run.private / "nonprivate.json", {"evaluation": _evaluation(context, name, model)})
+    loaded = nonprivate.train(records, settings.baseline, settings.seed, records.features.shape[1:], classes)
+    write_json(context.run.private / "nonprivate.json", {"evaluation": _evaluation(context, loaded)})
 
 
 def report(context: Context) -> None:
