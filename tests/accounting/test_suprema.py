@@ -2,12 +2,13 @@
 
 import itertools
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import mpmath as mp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.optimize import minimize
@@ -15,7 +16,7 @@ from scipy.special import ndtr
 
 from accounting import laplace_supremum as laplace
 from accounting import suprema
-from accounting.branch_and_bound import _cell_bounds, excess
+from accounting.branch_and_bound import Geometry, _cell_bounds, excess
 from accounting.gaussian_supremum import _argmax_region, _locate_argmax, argmax_supremum, bit_supremum
 from accounting.orders import certified_orders, default_orders
 from accounting.wedge import log_wedge, wedge
@@ -86,6 +87,65 @@ def test_a_cells_bound_holds_at_every_point_of_the_cell(
     there = _locate_argmax(1 / sigma, inside, 0.0)
     mass = (np.exp(there.log_p) * excess(there.ratio, beta)).sum(axis=1)
     assert np.all(mass <= bound)
+
+
+PARTS = st.floats(-2, 2)
+
+
+@given(
+    half=st.sampled_from([0.5, 0.1]),
+    order=st.sampled_from([0.05, 1.0, 6.0]),
+    slopes=st.lists(st.tuples(PARTS, PARTS, PARTS, PARTS, PARTS), min_size=1, max_size=3),
+    corner=st.sampled_from([(1, 1), (1, -1), (-1, 1), (-1, -1), (0.5, 0), (0, -1)]),
+    off=st.floats(-0.1, 0.1),
+)
+@example(half=0.5, order=1.0, slopes=[(0.0, 0.0, 0.0, 1.0, 0.0)], corner=(1, 1), off=0.0)
+@example(half=0.1, order=1.0, slopes=[(1.0, 2.0, 2.0, 0.0, 0.0)], corner=(1, 1), off=0.0)
+@example(half=0.1, order=1.0, slopes=[(1.0, 0.0, 0.0, 0.0, 0.0)], corner=(1, 1), off=0.1)
+@settings(max_examples=200, deadline=None)
+def test_a_cells_bound_covers_every_law_with_its_slopes(
+    half: float,
+    order: float,
+    slopes: list[tuple[float, float, float, float, float]],
+    corner: tuple[float, float],
+    off: float,
+) -> None:
+    """The bound uses the slopes and remainder of a cell alone: it holds for the extreme law that these allow."""
+    ratio, g_a, g_b, q_a, q_b = (np.array([column]) for column in zip(*slopes, strict=True))
+    cell = Geometry(
+        np.zeros_like(ratio), np.stack([g_a, g_b], -1), ratio, np.stack([q_a, q_b], -1), np.array([abs(off)])
+    )
+    _, bound = _cell_bounds(cell, np.array([0]), np.array([order]), half)
+    x, y = half * corner[0], half * corner[1]
+    there = np.exp(g_a * x + g_b * y) * excess(ratio + q_a * x + q_b * y + off, np.array([order]))
+    assert there.sum() <= bound[0] + 1e-12
+
+
+@pytest.mark.parametrize("locate", [_locate_argmax, laplace._locate])
+@given(
+    a=st.floats(-7, 7),
+    b=st.floats(-7, 7),
+    half=st.sampled_from([0.5, 0.1, 0.02]),
+    shift=st.sampled_from([1.0, 0.2, 0.025]),
+    where=st.lists(st.tuples(st.floats(-1, 1), st.floats(-1, 1)), min_size=3, max_size=3),
+)
+@settings(max_examples=150, deadline=None)
+def test_tangents_and_remainders_are_what_the_proof_says(
+    locate: Callable[[float, np.ndarray, float], Geometry],
+    a: float,
+    b: float,
+    half: float,
+    shift: float,
+    where: list[tuple[float, float]],
+) -> None:
+    """log R lies below its tangent, and log R/R' within the stated remainder of its own, all over the cell."""
+    cell = locate(shift, np.array([[a, b]]), half)
+    d = half * np.array([*where, (1, 1), (1, -1), (-1, 1), (-1, -1)])
+    there = locate(shift, np.array([[a, b]]) + d, 0.0)
+    tangent = cell.log_p + d @ cell.grad[0].T
+    ratio = cell.ratio + d @ cell.ratio_grad[0].T
+    assert np.all(there.log_p <= tangent + 1e-10)
+    assert np.all(np.abs(there.ratio - ratio) <= cell.remainder[0] + 1e-12)
 
 
 @given(a=st.floats(-60, 200), b=st.floats(-60, 200), order=st.sampled_from([(40.0, 5.0), (40.0, 64.0), (2.0, 3.0)]))
@@ -223,6 +283,23 @@ def test_no_histogram_costs_more_under_laplace_noise(teachers: int, classes: int
     )
     assert np.all(worst <= certified)
     assert np.all(worst >= 0.5 * certified)
+
+
+@given(a=st.floats(-60, 120), b=st.floats(-60, 120), order=st.sampled_from([(20.0, 3.0), (20.0, 40.0), (2.0, 4.0)]))
+@example(a=30.0, b=30.0, order=(20.0, 3.0))
+@settings(max_examples=60, deadline=None)
+def test_outside_the_searched_box_nothing_is_larger_under_laplace_noise(
+    a: float, b: float, order: tuple[float, float]
+) -> None:
+    """Far from the box the divergence of the Laplace pair stays below the bound claimed for there."""
+    scale, alpha = order
+    two, attained = laplace._two_classes(1 / scale, np.array([alpha]))
+    one = laplace.histogram_bound(scale, np.array([alpha]))[0] / 2
+    near, far, bound = laplace._region(1 / scale, alpha, two[0], attained[0], one)
+    if not (-near <= a <= far and -near <= b <= far and not (a >= near and b >= near)):
+        there = laplace._locate(1 / scale, np.array([[a, b]]), 0.0)
+        mass = (np.exp(there.log_p) * excess(there.ratio, np.array([alpha - 1]))).sum()
+        assert np.log1p(mass) / (alpha - 1) <= bound * (1 + 1e-9)
 
 
 @given(alpha=st.floats(1.001, 3000), scale=st.sampled_from([0.1, 1.0, 20.0, 1000.0]))
