@@ -15,7 +15,7 @@ from teachers.saved import Description, Loaded
 BOOSTING = "sklearn:sklearn.ensemble.HistGradientBoostingClassifier"
 _BOOSTING_PARAMS = {"learning_rate": 0.06, "max_iter": 250, "l2_regularization": 1.0}
 _EXAMPLES_SEEN = 300_000
-_EPOCHS = (4, 60)
+_EPOCHS = (4, 40)
 
 
 def model_name(settings: BaselineSettings, shape: tuple[int, ...]) -> str:

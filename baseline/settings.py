@@ -46,16 +46,16 @@ class BaselineSettings(BaseModel):
         title="Nominal batch",
         description="Constant that the noisy sum of gradients is divided by: about sampling_rate × the units expected.",
     )
-    steps: int = Field(40, ge=1, title="Steps", description="Number of noisy steps.")
+    steps: int = Field(30, ge=1, title="Steps", description="Number of noisy steps.")
     clip: float = Field(
         0.1, gt=0, allow_inf_nan=False, title="Clipping norm", description="L2 bound of a unit's gradient."
     )
     learning_rate: float = Field(
-        100.0, gt=0, allow_inf_nan=False, title="Learning rate", description="Of SGD with momentum."
+        300.0, gt=0, allow_inf_nan=False, title="Learning rate", description="Of SGD with momentum."
     )
     momentum: float = Field(0.0, ge=0, lt=1, title="Momentum", description="Of SGD.")
     averaging: float = Field(
-        0.5,
+        0.2,
         ge=0,
         le=1,
         title="Averaging",
