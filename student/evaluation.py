@@ -50,7 +50,9 @@ def rate(correct: int, total: int, confidence: float = CONFIDENCE) -> Rate:
 def evaluate(probabilities: np.ndarray, labels: np.ndarray) -> Evaluation:
     """Compare the most probable class of each row of probabilities (N, C) with labels (N,)."""
     if probabilities.ndim != 2 or len(probabilities) != len(labels):
-        raise UserError(f"probabilities of shape {probabilities.shape}: must be (N, C) for the N = {len(labels)} labels")
+        raise UserError(
+            f"probabilities of shape {probabilities.shape}: must be (N, C) for the N = {len(labels)} labels"
+        )
     right = probabilities.argmax(1) == labels
     classes = range(probabilities.shape[1])
     per_class = tuple(rate(int(right[labels == c].sum()), int((labels == c).sum())) for c in classes)

@@ -21,8 +21,8 @@ _ARRAYS = (".npy", ".npz")
 def predict(release_folder: str | Path, source: np.ndarray | str | Path) -> tuple[np.ndarray, np.ndarray]:
     """Labels (N,) int64 and probabilities (N, C) float32 of ``source``.
 
-    source: an array, or a file with one. Images are whole numbers 0-255 of shape (N, H, W), (N, channels, H, W), or flat
-    (N, channels·H·W); tables are Parquet files, or arrays (N, D) of columns already encoded. Raises UserError for
+    source: an array, or a file with one. Images are whole numbers 0-255 of shape (N, H, W), (N, channels, H, W), or
+    flat (N, channels·H·W); tables are Parquet files, or arrays (N, D) of columns already encoded. Raises UserError for
     another shape or type, a missing column, or a value that the encoder does not take.
     """
     student = load_student(Path(release_folder))

@@ -52,7 +52,7 @@ def prototypes(features: np.ndarray, count: int, draw: int) -> np.ndarray:
         return np.random.default_rng(draw).permutation(count).astype(np.int64)
     seed = draw % 2**32
     if len(points) <= _WHOLE:
-        clusters = KMeans(count, n_init=4 if count <= 100 else 1, max_iter=100, random_state=seed)
+        clusters = KMeans(count, n_init=20 if count <= 100 else 1, max_iter=100, random_state=seed)
     else:
         clusters = MiniBatchKMeans(count, n_init=1, batch_size=_BATCH, max_iter=30, random_state=seed)
     # One thread: k-means sums its centres in the order in which threads finish.

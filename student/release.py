@@ -20,7 +20,7 @@ def describe(
     model: str, shape: Sequence[int], class_names: Sequence[str], encoder: TableEncoder | None = None
 ) -> Description:
     """The page of a student: ``model`` as in the settings, ``shape`` of one input, C names, a table's encoder."""
-    facts = {"class_names": list(class_names), "encoder": None if encoder is None else encoder.to_dict()}
+    facts = {"classes": list(class_names), "encoder": None if encoder is None else encoder.to_dict()}
     return Description(model, tuple(int(n) for n in shape), len(class_names), facts)
 
 
@@ -44,7 +44,7 @@ def load_student(release_folder: Path) -> Loaded:
 
 def class_names(student: Loaded) -> tuple[str, ...]:
     """The C names, in the order of the columns of its probabilities."""
-    names = student.description.extra.get("class_names")
+    names = student.description.extra.get("classes")
     if not isinstance(names, list) or len(names) != student.description.classes:
         raise UserError(f"{STUDENT}.json: is corrupt (does not name its {student.description.classes} classes)")
     return tuple(str(name) for name in names)

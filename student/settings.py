@@ -34,7 +34,7 @@ class StudentSettings(BaseModel):
     method: Literal["supervised", "self-training", "label-spreading"] = Field(
         "self-training",
         title="Method",
-        description="supervised (released labels alone), self-training, or label-spreading (then a model on its labels).",
+        description="supervised (released labels alone), self-training, or label-spreading (a model on spread labels).",
     )
     model: str = Field(
         "mlp", title="Model", description="logistic, mlp, cnn, or sklearn:<import path of a classifier>."
@@ -48,10 +48,14 @@ class StudentSettings(BaseModel):
     variations: bool = Field(
         True,
         title="Variations of images",
-        description="Train networks on slightly shifted, turned and scaled copies of images too.",
+        description="Train on slightly shifted, turned and scaled copies of images too.",
     )
     iterations: int = Field(
-        3, ge=0, le=100, title="Iterations", description="Times that a student labels the pool for its successor."
+        3,
+        ge=0,
+        le=100,
+        title="Iterations",
+        description="Of self-training: times that a student labels the pool for its successor.",
     )
     neighbours: int = Field(5, ge=1, title="Neighbours", description="Of the graph that labels spread over.")
     components: int = Field(

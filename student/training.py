@@ -38,23 +38,25 @@ def train(
     """A trained network or scikit-learn classifier with ``classes`` outputs.
 
     labelled_rows, labels: (Q,) rows of the public part and their released labels, negative where the teachers
-    abstained (such rows are unlabelled). ``supervised`` uses the labels alone. ``self-training`` lets each of
-    ``iterations`` students label the pool for the next (Lee 2013; Xie et al. 2020): soft labels for a network, the
-    surer half at first and then more for an estimator. ``label-spreading`` labels the pool by a neighbour graph
-    (:mod:`student.spreading`), trains on that, and then iterates likewise. A pool beyond LARGEST_POOL inputs is sampled.
-    ``progress(done, total)`` is called after each model. Raises UserError when no label was released, or when the
-    model cannot be trained on those that were.
+    abstained (such rows are unlabelled). ``supervised`` uses the labels alone. ``self-training`` starts from that model
+    and lets each student label the pool for the next, ``iterations`` times (Lee 2013; Xie et al. 2020): sharpened
+    probabilities for a network; for an estimator the surer half at first, then more. ``label-spreading`` labels the
+    pool by a neighbour graph (:mod:`student.spreading`) and trains on that, labelled inputs included. A pool beyond
+    LARGEST_POOL inputs is sampled. ``progress(done, total)`` is called after each step. Raises UserError when no label
+    was released, or when the model cannot be trained on those that were.
     """
     rows, known = _answered(len(public.features), labelled_rows, labels, classes)
     step = _counter(progress, settings)
     features, rows = _pool(public.features, rows, stream(seed, "pool"))
+    draw = stream(seed, "student")
     if settings.method == "label-spreading":
         graph = neighbour_graph(features, settings.neighbours, settings.components)
         belief = spread(graph, rows, known, classes, settings.alpha)
         step()
-        model = _fit_soft(features, belief, settings, stream(seed, "student"), classes)
-    else:
-        model = _fit(features[rows], known, settings, stream(seed, "student"), classes)
+        model = _fit_soft(features, belief, settings, draw, classes)
+        step()
+        return model
+    model = _fit(features[rows], known, settings, draw, classes)
     step()
     if settings.method == "supervised":
         return model
@@ -85,13 +87,14 @@ def _answered(inputs: int, rows: np.ndarray, labels: np.ndarray, classes: int) -
         raise UserError(f"labels: must be classes 0 to {classes - 1}, or negative for an abstention")
     answered = labels >= 0
     if not answered.any():
-        raise UserError("labels: none was released (the teachers abstained on every query), so no student can be trained")
+        raise UserError(
+            "labels: none was released (the teachers abstained on every query), so no student can be trained"
+        )
     return np.asarray(rows)[answered].astype(np.int64), np.asarray(labels)[answered].astype(np.int64)
 
 
 def _counter(progress: Progress | None, settings: StudentSettings) -> Callable[[], None]:
-    later = 0 if settings.method == "supervised" else settings.iterations
-    total = 1 + later + (settings.method == "label-spreading")
+    total = {"supervised": 1, "self-training": 1 + settings.iterations, "label-spreading": 2}[settings.method]
     done = iter(range(1, total + 1))
     return lambda: progress(next(done), total) if progress is not None else None
 
@@ -108,20 +111,20 @@ def _pool(features: np.ndarray, rows: np.ndarray, seed: int) -> tuple[np.ndarray
 
 def _fit(features: np.ndarray, targets: np.ndarray, settings: StudentSettings, seed: int, classes: int) -> Any:
     """A model on targets (N,) classes or, a network only, (N, C) probabilities."""
-    if settings.model.startswith(estimators.PREFIX):
-        estimator = estimators.build(settings.model, settings.params, seed)
-        if not estimators.fit(estimator, as_matrix(features), targets):
-            raise UserError(
-                f"student.model = {settings.model!r}: cannot be trained on {len(targets)} labels "
-                f"of {len(np.unique(targets))} classes; choose another model or ask more queries"
-            )
-        return estimator
-    network = networks.build(settings.model, features.shape[1:], classes, seed)
     copies = 1
     if settings.variations and features.dtype == np.uint8:
         copies = int(np.clip(_LARGEST_SET // len(features), 1, min(_COPIES, settings.epochs)))
         features = varied(features, copies, seed)
         targets = np.concatenate([targets] * copies)
+    if settings.model.startswith(estimators.PREFIX):
+        estimator = estimators.build(settings.model, settings.params, seed)
+        if not estimators.fit(estimator, as_matrix(features), targets):
+            raise UserError(
+                f"student.model = {settings.model!r}: cannot be trained on {len(targets) // copies} labels "
+                f"of {len(np.unique(targets))} classes; choose another model or ask more queries"
+            )
+        return estimator
+    network = networks.build(settings.model, features.shape[1:], classes, seed)
     # An epoch is a pass over the inputs, varied or not: as many steps, on more various images.
     batches = -(-len(features) // settings.batch_size)
     epochs = max(-(-settings.epochs // copies), -(-_LEAST_STEPS // batches))
@@ -152,9 +155,7 @@ def _sharpened(belief: np.ndarray) -> np.ndarray:
     return powers / powers.sum(1, keepdims=True)
 
 
-def _surest(
-    belief: np.ndarray, rows: np.ndarray, labels: np.ndarray, share: float
-) -> tuple[np.ndarray, np.ndarray]:
+def _surest(belief: np.ndarray, rows: np.ndarray, labels: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
     """Rows and classes to learn: what was released, and of every predicted class the ``share`` that is surest."""
     predicted, sure = belief.argmax(1), belief.max(1)
     unlabelled = np.setdiff1d(np.arange(len(belief)), rows)

@@ -28,7 +28,7 @@ def varied(features: np.ndarray, copies: int, seed: int) -> np.ndarray:
 
 
 def fixed_variations(features: np.ndarray) -> list[np.ndarray]:
-    """Seven arrays like ``features``: the images, shifted four ways by SHIFT of a side, and turned both ways by TURN."""
+    """Seven arrays like ``features``: the images, shifted four ways by SHIFT of a side, turned both ways by TURN."""
     moves = [(0, SHIFT, 0), (0, -SHIFT, 0), (0, 0, SHIFT), (0, 0, -SHIFT), (TURN, 0, 0), (-TURN, 0, 0)]
     one = torch.ones(len(features))
     return [features] + [_moved(features, turn * one, x * one, y * one, one) for turn, x, y in moves]

@@ -9,7 +9,9 @@ import pytest
 import student
 
 PRIVATE = ("data.private", "data.partition", "teachers.ensemble", "teachers.votes")
-MODULES = sorted(f"student.{file.stem}" for file in Path(next(iter(student.__path__))).glob("*.py") if file.stem != "__init__")
+MODULES = sorted(
+    f"student.{file.stem}" for file in Path(next(iter(student.__path__))).glob("*.py") if file.stem != "__init__"
+)
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ from typing import Literal
 
 import numpy as np
 import pytest
-from tests.student.digits_data import parts
 from hypothesis import given
 from hypothesis import settings as budget
 from hypothesis import strategies as st
@@ -14,6 +13,7 @@ from data.errors import UserError
 from data.examples import Examples
 from student.queries import choose
 from student.settings import QuerySettings
+from tests.student.digits_data import parts
 
 Strategy = Literal["all", "random", "prototypes"]
 STRATEGIES: tuple[Strategy, ...] = ("all", "random", "prototypes")
