@@ -15,10 +15,11 @@ Array = NDArray[np.float64]
 # Rounding of log R_k and its slopes, which are sums of a few positive exponentials.
 LOG_ERROR = 1e-11
 # Outside these bounds of s = 1/scale and of 2 s (alpha - 1) the search is not worth its time.
-SMALLEST_SHIFT = 0.003
+SMALLEST_SHIFT = 0.009
 LARGEST_SHIFT = 3.0
 LARGEST_TILT = 8.0
-TOLERANCE = 0.006
+# Relative excess allowed: the remainder of a cell does not shrink with s, so small s is searched less finely.
+TOLERANCE, TOLERANCE_TIMES_SHIFT = 0.006, 3e-4
 
 
 def histogram_bound(scale: float, orders: Array) -> Array:
@@ -198,7 +199,8 @@ def laplace_supremum(scale: float, orders: Array) -> Array:
         member[keep],
         alpha,
         floor.astype(float),
-        tolerance=TOLERANCE,
+        max_cells=1_500_000,
+        tolerance=max(TOLERANCE, TOLERANCE_TIMES_SHIFT / shift),
     )
     result[todo] = np.minimum(bound, result[todo])
     return result

@@ -24,7 +24,7 @@ from data.errors import UserError
 Array = NDArray[np.float64]
 
 # Raised whenever a certified number changes: older files are then not read.
-VERSION = 2
+VERSION = 3
 
 
 def cache_folder() -> Path:
