@@ -16,7 +16,7 @@ from student.settings import StudentSettings
 from student.training import probabilities, train
 from tests.student.digits_data import parts
 
-DIGITS = tuple(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])
+DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 FOREST = "sklearn:sklearn.ensemble.RandomForestClassifier"
 
 
