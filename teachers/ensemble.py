@@ -107,7 +107,6 @@ def check(settings: TeacherSettings, shape: tuple[int, ...], classes: int) -> No
     if not settings.empty_vote < classes:
         raise UserError(f"teachers.empty_vote = {settings.empty_vote}: must be below the number of classes, {classes}")
     if settings.model.startswith(estimators.PREFIX):
-        with settled():
-            estimators.check(settings.model, settings.params, math.prod(shape), classes)
+        estimators.check(settings.model, settings.params, math.prod(shape), classes)
     else:
         networks.build(settings.model, shape, classes, 0)

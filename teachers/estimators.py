@@ -1,6 +1,10 @@
 """Any scikit-learn classifier as a teacher or student: ``sklearn:<import path>``."""
 
+import contextlib
 import importlib
+import threading
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,6 +15,7 @@ from data.errors import UserError
 from data.examples import as_matrix
 
 PREFIX = "sklearn:"
+_FILTERS = threading.Lock()
 
 
 def build(path: str, params: dict[str, Any], seed: int) -> Any:
@@ -60,7 +65,8 @@ def check(path: str, params: dict[str, Any], width: int, classes: int) -> None:
     labels = np.arange(rows) % classes
     estimator = build(path, params, 0)
     try:
-        estimator.fit(matrix, labels)
+        with _silent():
+            estimator.fit(matrix, labels)
     except MemoryError:
         raise
     except Exception as error:
@@ -69,9 +75,13 @@ def check(path: str, params: dict[str, Any], width: int, classes: int) -> None:
 
 
 def fit(estimator: Any, matrix: np.ndarray, labels: np.ndarray) -> bool:
-    """Fit in place; False where these very records cannot be fitted. Faults of memory or disk propagate."""
+    """Fit in place; False where these very records cannot be fitted. Faults of memory or disk propagate.
+
+    One thread of a process at a time (see ``_silent``): processes, not threads, fit estimators side by side.
+    """
     try:
-        estimator.fit(matrix, labels)
+        with _silent():
+            estimator.fit(matrix, labels)
     except (MemoryError, OSError):
         raise
     except Exception:
@@ -102,9 +112,21 @@ def scores(estimator: Any, features: np.ndarray, classes: int, batch: int) -> np
     for start in range(0, len(features), batch):
         rows = as_matrix(features[start : start + batch])
         try:
-            parts.append(probabilities(estimator, rows, classes))
+            with _silent():
+                parts.append(probabilities(estimator, rows, classes))
         except (MemoryError, OSError):
             raise
         except Exception:
             parts.append(np.full((len(rows), classes), np.nan, dtype=np.float32))
     return np.concatenate(parts)
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """No warnings: they would tell the console about a private shard (a fit that did not converge, a rare class).
+
+    Warning filters belong to the whole process and scikit-learn changes them itself, so threads take turns.
+    """
+    with _FILTERS, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -23,9 +23,9 @@ class TeacherSettings(BaseModel):
     model: str = Field(
         "mlp", title="Model", description="logistic, mlp, cnn, or sklearn:<import path of a classifier>."
     )
-    epochs: int = Field(30, ge=1, title="Epochs", description="Passes of a network over its shard.")
-    batch_size: int = Field(16, ge=1, title="Batch size", description="Records in a step of a network.")
-    learning_rate: float = Field(1e-3, gt=0, allow_inf_nan=False, title="Learning rate", description="Of Adam.")
+    epochs: int = Field(40, ge=1, title="Epochs", description="Passes of a network over its shard.")
+    batch_size: int = Field(32, ge=1, title="Batch size", description="Records in a step of a network.")
+    learning_rate: float = Field(1e-2, gt=0, allow_inf_nan=False, title="Learning rate", description="Of AdamW.")
     weight_decay: float = Field(1e-4, ge=0, allow_inf_nan=False, title="Weight decay", description="Of AdamW.")
     shift: int = Field(
         0,
@@ -46,7 +46,11 @@ class TeacherSettings(BaseModel):
         description="The class that a shard that cannot be trained votes for.",
     )
     chunk: int = Field(25, ge=1, title="Chunk", description="Teachers trained by one task; a chunk is redone whole.")
-    runner: Literal["thread", "process"] = Field("thread", title="Runner", description="What runs chunks side by side.")
+    runner: Literal["thread", "process"] = Field(
+        "thread",
+        title="Runner",
+        description="What runs chunks side by side; sklearn: estimators gain from processes only.",
+    )
     workers: int = Field(2, ge=1, le=1024, title="Workers", description="Chunks trained side by side.")
     device: str = Field(
         "auto",

@@ -6,7 +6,6 @@ for bit whatever the number of workers, and w workers never start w × cores thr
 
 import contextlib
 import multiprocessing
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from typing import Any, Literal, Protocol
@@ -35,10 +34,9 @@ def use_one_thread() -> None:
 
 @contextlib.contextmanager
 def settled() -> Iterator[None]:
-    """Around a mapper's run: warnings about private shards stay unsaid, the caller's numbers of threads come back."""
+    """Around a mapper's run: the caller's numbers of threads come back afterwards."""
     threads = torch.get_num_threads()
-    with threadpool_limits(limits=1), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with threadpool_limits(limits=1):
         try:
             yield
         finally:
@@ -46,16 +44,24 @@ def settled() -> Iterator[None]:
 
 
 def pool(runner: Literal["thread", "process"], workers: int) -> Mapper:
-    """A mapper over a pool of ``workers`` threads or processes; on an error no further job is started."""
+    """A mapper over a pool of ``workers`` threads or processes; on an error no further job is started.
+
+    An error waits for the jobs that run, whose chunks are then kept; Ctrl-C does not.
+    """
 
     def run(function: Callable[[Any], Any], jobs: Sequence[Any], /) -> Iterator[Any]:
-        with _executor(runner, max(1, min(workers, len(jobs)))) as executor:
+        executor = _executor(runner, max(1, min(workers, len(jobs))))
+        settled = False
+        try:
             futures = [executor.submit(function, job) for job in jobs]
-            try:
-                for future in as_completed(futures):
-                    yield future.result()
-            finally:
-                executor.shutdown(wait=True, cancel_futures=True)
+            for future in as_completed(futures):
+                yield future.result()
+            settled = True
+        except Exception:
+            settled = True
+            raise
+        finally:
+            executor.shutdown(wait=settled, cancel_futures=True)
 
     return run
 
@@ -64,8 +70,4 @@ def _executor(runner: Literal["thread", "process"], workers: int) -> Executor:
     if runner == "thread":
         return ThreadPoolExecutor(workers, thread_name_prefix="teachers")
     # spawn: a forked child of a process that runs torch threads, or CUDA, may hang.
-    return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_silence)
-
-
-def _silence() -> None:
-    warnings.simplefilter("ignore")
+    return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))

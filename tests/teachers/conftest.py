@@ -1,11 +1,12 @@
 """An ensemble small enough to be trained in a second: scikit-learn's digits, and records made by hand."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from sklearn.datasets import load_digits
 
 from data.examples import PrivateRecords
@@ -18,6 +19,15 @@ from teachers.settings import TeacherSettings
 SEED = 7
 CLASSES = 10
 SETTINGS = TeacherSettings(count=8, model="mlp", epochs=3, batch_size=16, learning_rate=1e-2, chunk=3)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Small networks gain nothing from more threads, and many test processes may share few cores."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")

@@ -89,6 +89,19 @@ def test_an_estimator_that_never_saw_a_class_gives_it_no_probability() -> None:
         assert (shares[:, [0, 1, 3, 5]] == 0).all()
 
 
+def test_warnings_about_private_shards_do_not_reach_the_console(
+    records: PrivateRecords, queries: np.ndarray, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    """That some shard's fit did not converge, or holds a rare class, is private; threads do not let it slip."""
+    for name, path, params in (
+        ("regression", "sklearn.linear_model.LogisticRegression", {"max_iter": 1}),
+        ("forest", "sklearn.ensemble.RandomForestClassifier", {"n_estimators": 5, "oob_score": True}),
+    ):
+        base = SETTINGS.model_copy(update={"model": f"sklearn:{path}", "params": params, "chunk": 1, "workers": 4})
+        collect(train(tmp_path / name, records, base), queries, CLASSES, base)
+    assert [str(warning.message) for warning in recwarn] == []
+
+
 def _delete(folder: Path) -> None:
     chunks.paths(folder, 3, 6)[0].unlink()
 
