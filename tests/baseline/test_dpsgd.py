@@ -132,16 +132,25 @@ def test_images_and_no_records_at_all_train_too() -> None:
         assert bool(torch.isfinite(_weights(network)).all())
 
 
-def test_the_seed_fixes_the_initial_weights_and_not_the_noise(records: Records) -> None:
-    """Two runs of one seed start alike and end apart; with the entropy given, they agree: nothing else is random."""
-    data, settings = records(10), _settings(steps=3, sampling_rate=0.5)
+@pytest.mark.parametrize(("rate", "noise"), [(1.0, 1.0), (0.5, SILENT)])
+def test_the_seed_fixes_the_initial_weights_and_neither_noise_nor_samples(
+    records: Records, rate: float, noise: float
+) -> None:
+    """Two runs of one seed start alike and end apart, by noise alone and by samples alone; torch's seed is no help."""
+    data, settings = records(40), _settings(steps=3, sampling_rate=rate)
     assert torch.equal(_weights(build(settings, (5,), 3, 1)), _weights(build(settings, (5,), 3, 1)))
     assert not torch.equal(_weights(build(settings, (5,), 3, 1)), _weights(build(settings, (5,), 3, 2)))
-    torch.manual_seed(0)
-    first = _weights(dpsgd.train(data, _event(settings, 1.0), settings, 1, (5,), 3))
-    torch.manual_seed(0)
-    second = _weights(dpsgd.train(data, _event(settings, 1.0), settings, 1, (5,), 3))
-    assert not torch.isclose(first, second).any()
+    ends = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        ends.append(_weights(dpsgd.train(data, _event(settings, noise), settings, 1, (5,), 3)))
+    # Coordinates may agree by chance (a float has 24 bits); most must not.
+    assert float((ends[0] != ends[1]).float().mean()) > 0.9
+
+
+def test_with_the_entropy_given_nothing_else_is_random(records: Records) -> None:
+    """The same bytes in the place of the system's give the same weights bit for bit."""
+    data, settings = records(10), _settings(steps=3, sampling_rate=0.5)
     known = [
         _weights(dpsgd.train(data, _event(settings, 1.0), settings, 1, (5,), 3, entropy=np.random.default_rng(3).bytes))
         for _ in range(2)
