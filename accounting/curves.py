@@ -1,5 +1,8 @@
 """The RDP of a whole event at its caps: numbers that do not depend on the data, so they may be published."""
 
+import contextlib
+import logging
+from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
@@ -37,13 +40,26 @@ def rdp_per_answer(event: Event, orders: object, number: Number = "data_independ
             return _subsampled_gaussian(event, alpha)
 
 
+@contextlib.contextmanager
+def _unsaid() -> Iterator[None]:
+    """dp_accounting logs every order whose series does not converge; here each of them is dealt with."""
+    logger = logging.getLogger("absl")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
 def _subsampled_gaussian(event: DPSGD, alpha: Array) -> Array:
     """RDP of one DP-SGD step. Where dp_accounting's series for a fractional order does not converge, (alpha - 1) D,
     which is convex, is bounded by its chord between the whole orders around it."""
 
     def direct(at: Array) -> Array:
         accountant = RdpAccountant(at, NeighboringRelation.ADD_OR_REMOVE_ONE)
-        accountant.compose(PoissonSampledDpEvent(event.sampling_rate, GaussianDpEvent(event.noise_multiplier)))
+        with _unsaid():
+            accountant.compose(PoissonSampledDpEvent(event.sampling_rate, GaussianDpEvent(event.noise_multiplier)))
         return np.asarray(accountant.rdp, dtype=float)
 
     step = direct(alpha)

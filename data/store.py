@@ -201,4 +201,7 @@ def locked(run: Run) -> Iterator[None]:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise PateError(f"{run.root}: another process is working in this run directory") from None
+        # What a killed process left half-written; nobody else writes here while the lock is held.
+        for left in run.root.rglob(".*.tmp"):
+            left.unlink(missing_ok=True)
         yield

@@ -1,6 +1,7 @@
 """The command line: ``pate run CONFIG`` and every stage alone. Heavy libraries are imported inside commands."""
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,8 @@ SetOption = Annotated[
 QuietOption = Annotated[bool, typer.Option("--quiet", help="Say nothing but errors and the result.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object on the last line.")]
 
+# What typer makes of Ctrl-C.
+_INTERRUPTED = 130
 # The base of every wrong usage; typer exports no name for it.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[2]
 
@@ -209,6 +212,8 @@ def run_command(arguments: list[str]) -> int:
     as_json = "--json" in arguments
     try:
         code = app(arguments or ["--help"], standalone_mode=False)
+        if code == _INTERRUPTED:
+            raise KeyboardInterrupt
         return code if isinstance(code, int) else 0
     except PateError as error:
         return _fail(str(error), error.exit_code, as_json)
@@ -226,4 +231,9 @@ def run_command(arguments: list[str]) -> int:
 
 def main() -> None:
     """Entry point of ``pate``."""
-    sys.exit(run_command(sys.argv[1:]))
+    code = run_command(sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if code != 0:
+        # Not sys.exit: it would wait for threads that still train. Files are whole or absent at any moment.
+        os._exit(code)

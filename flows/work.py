@@ -140,7 +140,7 @@ def _facts(context: Context) -> dict[str, Any]:
     """What a released model carries besides its weights: class names and the encoder that its inputs need."""
     settings = context.settings
     encoder = table_encoder(settings.data, settings.seed)
-    return {"class_names": list(settings.data.class_names), "encoder": encoder.to_dict() if encoder else None}
+    return {"classes": list(settings.data.class_names), "encoder": encoder.to_dict() if encoder else None}
 
 
 def _evaluation(context: Context, model: Any) -> dict[str, Any] | None:

@@ -258,7 +258,10 @@ def test_interrupting_a_stage_leaves_no_half_written_release(small_config: Path,
         time.sleep(0.1)
     time.sleep(1)
     os.kill(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    try:
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 1, err
     assert "interrupted" in err.splitlines()[-1]
     assert "Traceback" not in err
