@@ -32,7 +32,7 @@ class StudentSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, title="Student")
 
     method: Literal["supervised", "self-training", "label-spreading"] = Field(
-        "self-training",
+        "label-spreading",
         title="Method",
         description="supervised (released labels alone), self-training, or label-spreading (a model on spread labels).",
     )

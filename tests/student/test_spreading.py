@@ -57,6 +57,7 @@ def test_the_graph_is_symmetric_and_spreading_converges_on_it() -> None:
         assert graph.diagonal().max() == 0
         assert eigsh(graph, 1, which="LM", return_eigenvectors=False)[0] == pytest.approx(1.0, abs=1e-6)
         assert (graph.getnnz(1) >= 5).all()
+        assert graph.nnz <= 2 * 5 * graph.shape[0]
 
 
 def test_neighbours_of_vectors_are_the_nearest() -> None:
