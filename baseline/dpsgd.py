@@ -34,8 +34,12 @@ from baseline.sampling import Entropy, one_per_unit, poisson_sample, system_gene
 from baseline.settings import BaselineSettings
 from data.errors import UserError
 from data.examples import PrivateRecords
+from teachers.fitting import threads_for
 
 Progress = Callable[[int, int], None]
+
+# Numbers in a micro-batch of inputs below which one thread is as fast as several.
+SMALL_STEP = 1_000_000
 
 DISCLOSURE = (
     "DP-SGD draws its noise and its Poisson samples in floating point from Mersenne Twister generators whose whole "
@@ -88,16 +92,16 @@ def train(
     sampling = system_generator(entropy)
     first_averaged = event.steps - int(settings.averaging * event.steps)
     weights = nn.utils.parameters_to_vector(trained.parameters()).detach().clone()
-    for step in range(event.steps):
-        rows = poisson_sample(len(labels), event.sampling_rate, sampling)
-        noisy_step(gradients, optimiser, inputs[rows], labels[rows], settings.micro_batch)
-        current = nn.utils.parameters_to_vector(trained.parameters()).detach()
-        # Post-processing of released steps: averaging costs no privacy and damps the noise of the last steps.
-        weights = (
-            current.clone() if step <= first_averaged else weights + (current - weights) / (step - first_averaged + 1)
-        )
-        if progress is not None:
-            progress(step + 1, event.steps)
+    with threads_for(settings.micro_batch * inputs[:1].numel(), SMALL_STEP):
+        for step in range(event.steps):
+            rows = poisson_sample(len(labels), event.sampling_rate, sampling)
+            noisy_step(gradients, optimiser, inputs[rows], labels[rows], settings.micro_batch)
+            current = nn.utils.parameters_to_vector(trained.parameters()).detach()
+            # Post-processing of released steps: averaging costs no privacy and damps the noise of the last steps.
+            taken = max(step - first_averaged, 0) + 1
+            weights = weights + (current - weights) / taken
+            if progress is not None:
+                progress(step + 1, event.steps)
     # A network of its own: Opacus leaves per-unit gradients on the parameters that it trained.
     released = build(settings, shape, classes, seed)
     nn.utils.vector_to_parameters(weights, released.parameters())

@@ -4,7 +4,8 @@ Deterministic: shuffling draws from the call's own generator, so the same argume
 on one machine at one thread, and torch's global generator is left alone.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -12,6 +13,9 @@ from torch import nn
 from torch.optim.adamw import adamw
 
 from teachers.networks import as_input
+
+# Input numbers in a batch below which one thread is used: 128 images of 28×28 are the first to gain from two.
+SMALL_BATCH = 100_000
 
 
 def device_of(name: str) -> str:
@@ -50,18 +54,31 @@ def fit(
     batches = -(-len(inputs) // batch_size)
     steps = max(epochs * batches, 1)
     finite = len(inputs) > 0
-    for epoch in range(epochs):
-        order = torch.randperm(len(inputs), generator=generator).to(device)
-        seen = _shifted(inputs, shift, generator) if shift and inputs.ndim == 4 else inputs
-        for batch in range(batches):
-            rows = order[batch * batch_size : (batch + 1) * batch_size]
-            loss = nn.functional.cross_entropy(network(seen[rows]), wanted[rows])
-            step(loss, learning_rate * min(1.0, 2.0 * (1.0 - (epoch * batches + batch) / steps)))
-        finite = finite and bool(torch.isfinite(loss))
-        if not finite:
-            break
+    with threads_for(batch_size * inputs[:1].numel()):
+        for epoch in range(epochs):
+            order = torch.randperm(len(inputs), generator=generator).to(device)
+            seen = _shifted(inputs, shift, generator) if shift and inputs.ndim == 4 else inputs
+            for batch in range(batches):
+                rows = order[batch * batch_size : (batch + 1) * batch_size]
+                loss = nn.functional.cross_entropy(network(seen[rows]), wanted[rows])
+                step(loss, learning_rate * min(1.0, 2.0 * (1.0 - (epoch * batches + batch) / steps)))
+            finite = finite and bool(torch.isfinite(loss))
+            if not finite:
+                break
     network.to("cpu").eval()
     return finite and all(bool(torch.isfinite(p).all()) for p in network.parameters())
+
+
+@contextlib.contextmanager
+def threads_for(numbers: int, small: int = SMALL_BATCH) -> Iterator[None]:
+    """One thread where a step's input has under ``small`` numbers: waking others then costs more than they save."""
+    threads = torch.get_num_threads()
+    if numbers < small:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def logits(network: nn.Module, features: np.ndarray, batch: int = 4096) -> np.ndarray:
