@@ -4,23 +4,25 @@ The ledger belongs to the *dataset*, a name its curator declares, not to a run a
 (editing a row must not reset the budget). Whatever leaves the private zone is an event here, charged before
 its noise is drawn, at its caps:
 
-    reserve -> bind -> draw and journal -> release -> commit
+    reserve -> bind -> draw and journal -> commit -> release
 
-``reserved`` (charged, nothing drawn), ``drawing`` (bound to votes and mechanism; noise may have been drawn),
-``committed`` (released). All three count in full: a crash at any point leaves the charge standing. States
-only move forward; only a ``reserved`` event, under which nothing was drawn, can be ``cancelled``.
+``reserved`` (charged, nothing drawn), ``drawing`` (bound; noise may have been drawn, nothing was released),
+``committed`` (drawn; released from then on). All three count in full: a crash at any point leaves the charge
+standing. States only move forward; only a ``reserved`` event, under which nothing was drawn, can be ``cancelled``.
 
 Admission is the Rényi filter of [FZ, arXiv 2008.11193] at one order α*, fixed when the dataset is opened
 from its limit ε and δ (where a Gaussian mechanism of that budget converts best) and never chosen afterwards:
 
     Σ_events D_α*(event) ≤ ρ(α*, limit, δ),    ρ = ε - log1p(-1/α) + (log δ + log α)/(α - 1).
 
-So however later runs are chosen after seeing earlier ones, all of them together are (limit, δ)-DP. Check,
+So however later runs are chosen after seeing earlier ones, all of them together are (limit, δ)-DP, as long as the
+limit stays what it was at opening (see :class:`accounting.ledger_rows.Standing` for limits that change). Check,
 charge and write are one transaction that excludes other writers; two processes cannot overspend together.
 
 Everything stored is independent of the private records; see :mod:`accounting.ledger_schema`.
 """
 
+import itertools
 import json
 import math
 import uuid
@@ -168,7 +170,7 @@ class Ledger:
                 replaced.update(event.id for event in undrawn if event.id != same)
                 if same is None:
                     same = uuid.uuid4().hex
-                    fresh.append(new_row(same, account, request, text, cost, author))
+                    fresh.append(new_row(same, account, request, text, cost, author, row.limit_epsilon))
                 ids.append(same)
             kept = [event.rdp for event in counted if event.id not in replaced]
             limit = min(row.limit_epsilon, account.settings_limit)
@@ -187,10 +189,10 @@ class Ledger:
         """``reserved`` → ``drawing``, before the first draw: from here on noise may exist and the charge
         stands.
 
-        ``binding``: a keyed digest of votes and mechanism. A resumed run binds again with the same one;
-        another one means that votes or mechanism changed, and noise already drawn must not be reused on
-        them. The caller must hold its run's journal exclusively: binding twice is resuming, not drawing
-        twice.
+        ``binding``: a keyed digest of what is drawn for: the settings and inputs' names, never what was computed
+        from private data. A resumed run binds again with the same one; another one means that something changed,
+        and noise already drawn must not be reused. The caller must hold its run's journal exclusively: binding
+        twice is resuming, not drawing twice.
         """
         check_named("binding", binding)
         with transaction(self.engine) as connection:
@@ -206,15 +208,23 @@ class Ledger:
             move_event(connection, reservation_id, DRAWING, binding=binding)
             return reservation_from_row(event_row(connection, reservation_id))
 
-    def commit(self, reservation_id: str) -> Reservation:
-        """``drawing`` → ``committed``, after the release; idempotent. The charge stays what was reserved."""
+    def commit(self, reservation_id: str, outcome: str) -> Reservation:
+        """``drawing`` → ``committed``, when all is drawn and *before* it is released. The charge stays.
+
+        ``outcome``: a keyed digest of what was drawn. One charge pays for one outcome: committing the same again is
+        resuming, another one (drawn by a copy of the run directory, or after a journal was lost) is refused. Hence
+        under a ``drawing`` charge nothing has ever been released.
+        """
+        check_named("outcome", outcome)
         with transaction(self.engine) as connection:
             event = _lock_event(connection, reservation_id)
             if event.state == COMMITTED:
+                if event.outcome != outcome:
+                    raise UserError(f"{_place(event)}: paid for another outcome already; this one needs a new charge")
                 return reservation_from_row(event)
             if event.state != DRAWING:
                 raise UserError(f"{_place(event)}: is {event.state}; only what is drawing can be committed")
-            move_event(connection, reservation_id, COMMITTED)
+            move_event(connection, reservation_id, COMMITTED, outcome=outcome)
             return reservation_from_row(event_row(connection, reservation_id))
 
     def cancel(self, reservation_id: str) -> Reservation:
@@ -244,8 +254,10 @@ class Ledger:
         """What is spent, of which limit, read together."""
         with transaction(self.engine, read_only=True) as connection:
             row = read_dataset(connection, dataset)
-            counted = [event.rdp for event in counted_events(connection, dataset)]
-        return Standing(dataset, spent_epsilon(counted, row.order, row.delta), row.limit_epsilon)
+            counted = counted_events(connection, dataset)
+        spent = spent_epsilon([event.rdp for event in counted], row.order, row.delta)
+        under = [*(event.admitted_under for event in counted), row.limit_epsilon]
+        return Standing(dataset, spent, row.limit_epsilon, tuple(limit for limit, _ in itertools.groupby(under)))
 
     def spent(self, dataset: str) -> float:
         """ε at α* of the sum of everything counted; 0.0 when nothing is."""
@@ -258,7 +270,8 @@ class Ledger:
     def raise_limit(self, dataset: str, epsilon: float, *, why: str, who: str | None = None) -> Account:
         """Store another limit: the only way up. A lower one stops further charges and refunds none.
 
-        α* stays. From here on the guarantee of everything, earlier releases included, is the new limit.
+        α* stays. What is charged from here on is within the new limit together with what counted before; but a limit
+        chosen after earlier releases bounds no more than that: see :class:`Standing`.
         """
         check_limit(epsilon)
         check_named("why", why)

@@ -52,7 +52,11 @@ class Request:
 
 @dataclass(frozen=True)
 class Reservation:
-    """A charge on the ledger: ``rdp`` is its cost at α*, ``epsilon`` what its own statement shows."""
+    """A charge on the ledger: ``rdp`` is its cost at α*, ``epsilon`` what its own statement shows.
+
+    ``admitted_under`` is the stored limit when it was charged. ``binding`` names what it is drawn for, ``outcome``
+    what was drawn; both are keyed digests.
+    """
 
     id: str
     dataset: str
@@ -63,7 +67,9 @@ class Reservation:
     rdp: float
     epsilon: float
     delta: float
+    admitted_under: float
     binding: str | None
+    outcome: str | None
     who: str
     when: str
     why: str
@@ -72,11 +78,17 @@ class Reservation:
 
 @dataclass(frozen=True)
 class Standing:
-    """Where a dataset stands: ``spent`` is the ε at α* of everything counted, ``limit`` the stored limit."""
+    """Where a dataset stands: ``spent`` is the ε at α* of everything counted, ``limit`` the stored limit.
+
+    ``limits``: the limits that charges were admitted under, one after the other, the stored one last. The filter's
+    theorem is about one limit fixed beforehand, so what was charged under each is within (that limit, δ), and over
+    all of them only basic composition holds: (their sum, their number · δ).
+    """
 
     dataset: str
     spent: float
     limit: float
+    limits: tuple[float, ...] = ()
 
 
 def now() -> str:
@@ -101,8 +113,10 @@ def event_text(event: Event) -> str:
     return json.dumps(event_to_dict(event), sort_keys=True, allow_nan=False)
 
 
-def new_row(event_id: str, account: Account, request: Request, text: str, cost: float, author: str) -> dict[str, Any]:
-    """The columns of a fresh reservation."""
+def new_row(
+    event_id: str, account: Account, request: Request, text: str, cost: float, author: str, limit: float
+) -> dict[str, Any]:
+    """The columns of a fresh reservation, admitted under the stored ``limit``."""
     written = now()
     return {
         "id": event_id,
@@ -114,7 +128,9 @@ def new_row(event_id: str, account: Account, request: Request, text: str, cost: 
         "rdp": cost,
         "epsilon": request.epsilon,
         "delta": account.delta,
+        "admitted_under": limit,
         "binding": None,
+        "outcome": None,
         "who": author,
         "when": written,
         "why": request.why,

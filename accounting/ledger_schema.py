@@ -6,8 +6,8 @@ and two processes could then overspend together. A SQLite file on a network disk
 either; a team that shares a budget over several machines wants PostgreSQL.
 
 Everything in these tables is independent of the private records: names, settings, events at their caps and
-what they cost. No vote, size or count of records, no plain digest of a private file; ``binding`` is a keyed
-digest whose key never leaves the private zone.
+what they cost. No vote, size or count of records, no digest of a private file; ``binding`` is a keyed digest of
+settings, ``outcome`` one of what is released, under a key that never leaves the private zone.
 """
 
 import contextlib
@@ -88,7 +88,9 @@ EVENTS = Table(
     Column("rdp", Double, nullable=False),
     Column("epsilon", Double, nullable=False),
     Column("delta", Double, nullable=False),
+    Column("admitted_under", Double, nullable=False),
     Column("binding", Text),
+    Column("outcome", Text),
     Column("who", Text, nullable=False),
     Column("when", Text, nullable=False),
     Column("why", Text, nullable=False),

@@ -171,8 +171,6 @@ def parquet_metadata(statement: Statement) -> dict[str, str]:
 
 def _plain_words(statement: Statement) -> str:
     unit, ledger = statement.unit, statement.ledger
-    # A limit lowered after the fact refunds nothing: what is already spent is then the bound.
-    total = _guarantee(max(ledger.limit, ledger.spent), statement.delta)
     sentences = [
         f"Unit of privacy: one {unit}.",
         f"Two private datasets are neighbours when one is the other with one {unit}, with all its records, added or "
@@ -202,12 +200,24 @@ def _plain_words(statement: Statement) -> str:
             "Its noise and samples are drawn in floating point from generators seeded by the operating system: that "
             "part does not withstand attacks on floating-point noise and cannot be repeated.",
         ]
-    sentences.append(
-        f"All charged releases from the private dataset {ledger.dataset}, this one included, are held by its ledger to "
-        f"a total of {total}; when this was written "
-        f"{_rounded_up(ledger.spent)} of that epsilon was spent."
-    )
+    sentences.append(_ledger(ledger, statement.delta))
     return " ".join(sentences)
+
+
+def _ledger(ledger: Standing, delta: float) -> str:
+    limits = ledger.limits or (ledger.limit,)
+    spent = f"when this was written {_rounded_up(ledger.spent)} of its limit {_rounded_up(ledger.limit)} was spent."
+    if len(limits) == 1:
+        return (
+            f"All charged releases from the private dataset {ledger.dataset}, this one included, are held by its "
+            f"ledger to a total of {_guarantee(ledger.limit, delta)}, as long as its curator keeps that limit; {spent}"
+        )
+    shown = ", ".join(_rounded_up(limit) for limit in limits)
+    return (
+        f"The limit of the private dataset {ledger.dataset} was changed after releases (epsilon {shown}); "
+        f"what was charged under one limit is within it; all charged releases together, this one included, satisfy "
+        f"{_guarantee(math.fsum(limits), len(limits) * delta)}; {spent}"
+    )
 
 
 def _mechanism(event: NoisyMax) -> str:

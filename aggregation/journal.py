@@ -34,7 +34,8 @@ def start(path: Path, header: Header) -> None:
 
 
 def _line(first: int, outcomes: np.ndarray) -> str:
-    body = json.dumps([first, outcomes.tolist()])
+    # Of one width whatever was drawn: whether a line fits on a full disk must not depend on it.
+    body = f"[{first:>10}, [{', '.join(f'{outcome:>10}' for outcome in outcomes.tolist())}]]"
     return f"{zlib.crc32(body.encode()):08x} {body}\n"
 
 

@@ -110,8 +110,8 @@ def charge(context: Context, stage: str, event: Event) -> tuple[Ledger, Reservat
     return ledger, held
 
 
-def released_before(context: Context, stage: str, binding: str) -> tuple[Ledger, list[Reservation]]:
-    """This run's charges of a stage that are bound to the same votes or data and the same mechanism, newest last."""
+def drawn_before(context: Context, stage: str, binding: str) -> tuple[Ledger, list[Reservation]]:
+    """This run's charges of a stage that were drawn under the same key and mechanism, oldest first."""
     ledger, account = open_account(context.settings)
     held = ledger.find(account.name, ledger_run(context), stage)
     return ledger, [r for r in held if r.binding == binding and r.state in (DRAWING, COMMITTED)]

@@ -16,7 +16,10 @@ Mapper = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 @dataclass(frozen=True)
 class Context:
-    """``mapper`` runs chunks of teachers side by side; None leaves it to teachers.runner."""
+    """``mapper`` runs chunks of teachers side by side; None leaves it to teachers.runner.
+
+    ``stage_key`` is the key of the stage that runs; ``redo`` says that it had finished and its output was deleted.
+    """
 
     settings: Settings
     run: Run
@@ -24,6 +27,8 @@ class Context:
     run_id: str
     console: Console
     mapper: Mapper | None = None
+    stage_key: str = ""
+    redo: bool = False
 
     def keyed(self, *parts: Any) -> str:
         """A keyed digest of values that may depend on private data."""

@@ -1,4 +1,10 @@
-"""Which stages are up to date: a stage's key is a digest of its inputs' digests, its settings and its code version."""
+"""Which stages are up to date: a stage's key is a digest of its upstream stages' keys, its settings and code version.
+
+Never of what the upstream stages computed. If a key depended on the votes, then after a change of the teachers'
+settings labels would be drawn and charged anew when a vote had changed and reused when none had: the reuse itself, the
+ledger and a second release would tell whether one record made a shard trainable. So reuse is decided by settings and by
+the files' keyed digests (fixed for a run directory); digests of private outputs only find what is corrupt.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,12 +34,17 @@ Standing = Literal["fresh", "stale", "missing", "corrupt"]
 
 @dataclass(frozen=True)
 class Status:
-    """Where a stage stands, with the key and inputs that it would run under now (known when its upstream has run)."""
+    """Where a stage stands, and the key and inputs that it runs under now."""
 
     standing: Standing
-    key: str = ""
-    inputs: tuple[tuple[str, str], ...] = ()
+    key: str
+    inputs: tuple[tuple[str, str], ...]
     problem: str = ""
+
+    @property
+    def deleted(self) -> bool:
+        """Whether the stage had finished under this key and its output is gone."""
+        return self.standing == "missing" and self.problem == "deleted"
 
 
 def content_digests(context: Context) -> dict[str, str]:
@@ -52,30 +63,23 @@ def survey(context: Context, manifest: Manifest, stages: tuple[Stage, ...]) -> d
     content = content_digests(context)
     out: dict[str, Status] = {}
     for stage in stages:
-        out[stage.name] = _status(context, manifest, stage, content, out)
+        inputs = {field: content[field] for field in stage.reads} | {name: out[name].key for name in stage.upstream}
+        out[stage.name] = _status(context, manifest.stages.get(stage.name), stage, inputs)
     return out
 
 
-def _status(
-    context: Context, manifest: Manifest, stage: Stage, content: dict[str, str], known: dict[str, Status]
-) -> Status:
-    if any(name not in manifest.stages for name in stage.upstream):
-        return Status("missing")
-    inputs = {field: content[field] for field in stage.reads}
-    for name in stage.upstream:
-        inputs |= {f"{name}:{path}": value for path, value in manifest.stages[name].outputs.items()}
+def _status(context: Context, record: StageRecord | None, stage: Stage, inputs: dict[str, str]) -> Status:
     key = stage_key(inputs, stage.settings(context.settings), stage.version)
     now = tuple(inputs.items())
-    record = manifest.stages.get(stage.name)
     if record is None:
         return Status("missing", key, now)
     problem = _changed_output(context, record)
     if problem:
         return Status("corrupt", key, now, problem)
-    if any(not (context.run.root / path).exists() for path in record.outputs):
-        return Status("missing", key, now)
-    if record.key != key or any(known[name].standing != "fresh" for name in stage.upstream):
+    if record.key != key:
         return Status("stale", key, now)
+    if any(not (context.run.root / path).exists() for path in record.outputs):
+        return Status("missing", key, now, "deleted")
     return Status("fresh", key, now)
 
 

@@ -68,7 +68,7 @@ STAGES: tuple[Stage, ...] = (
         1,
         ("partition",),
         ("private", "public"),
-        lambda s: [s.seed, _dump(s, "teachers", "runner", "workers"), list(s.data.class_names)],
+        lambda s: [s.seed, _dump(s, "teachers", "runner", "workers", "chunk"), list(s.data.class_names)],
         lambda s: ("private/teachers",),
     ),
     Stage(
@@ -213,7 +213,7 @@ def _require_upstream(stage: Stage, statuses: dict[str, Status]) -> None:
         if status.standing == "corrupt":
             _refuse_corrupt(name, status)
         if status.standing != "fresh":
-            state = "has not run" if status.standing == "missing" else "is out of date"
+            state = "is out of date" if status.standing == "stale" else "has not run"
             raise UserError(f"{stage.name}: needs stage {name!r}, which {state}; run `pate {name}` first")
 
 
@@ -241,7 +241,7 @@ def run_stage(name: str, settings: Settings, console: Console, mapper: Mapper | 
         # Until the stage ends it has no record: a crash between two of its files must not pass for a corrupt artifact.
         others = {other: record for other, record in manifest.stages.items() if other != name}
         write_manifest(context.run, dataclasses.replace(manifest, stages=others))
-        _work(name)(context)
+        _work(name)(dataclasses.replace(context, stage_key=status.key, redo=status.deleted))
         record = StageRecord(
             key=status.key,
             inputs=dict(status.inputs),
@@ -250,7 +250,8 @@ def run_stage(name: str, settings: Settings, console: Console, mapper: Mapper | 
             finished=datetime.now(UTC).isoformat(timespec="seconds"),
             seconds=round(time.monotonic() - started, 3),
         )
-        write_release_manifest(context.run)
+        if any(path.startswith("release/") for path in record.outputs):
+            write_release_manifest(context.run)
         write_manifest(context.run, dataclasses.replace(manifest, stages={**others, name: record}))
     seconds = time.monotonic() - started
     console.say(f"{name}: done in {seconds:.1f} s")
@@ -266,17 +267,13 @@ def _work(name: str) -> Callable[[Context], None]:
 
 
 def stale_stages(settings: Settings, console: Console) -> tuple[str, ...]:
-    """The stages that a run would have to run, as far as is known before it."""
+    """The stages that a run has to run."""
     with opened(settings, console, "run") as (context, manifest):
         statuses = freshness.survey(context, manifest, STAGES)
         for name, status in statuses.items():
             if status.standing == "corrupt":
                 _refuse_corrupt(name, status)
-        stale: list[str] = []
-        for stage in STAGES:
-            if statuses[stage.name].standing != "fresh" or any(name in stale for name in stage.upstream):
-                stale.append(stage.name)
-        return tuple(stale)
+        return tuple(name for name, status in statuses.items() if status.standing != "fresh")
 
 
 def reserve_run(settings: Settings, console: Console, stale: tuple[str, ...]) -> None:

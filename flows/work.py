@@ -1,7 +1,6 @@
 """What each stage does: read its inputs, call the room, write its artifacts. One function a stage."""
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from data.partition import partition as make_partition
 from data.partition import read_partition, write_partition
 from data.private import load_private
 from data.public import load_public, load_test, table_encoder
-from data.store import Run, digest, read_json, write_json
+from data.store import digest, read_json, write_json
 from flows import charges
 from flows.context import Context
 from flows.statement import labels_statement
@@ -67,7 +66,7 @@ def teach(context: Context) -> None:
         settings.teachers,
         settings.seed,
         len(settings.data.class_names),
-        key=context.keyed("teach", settings.seed, settings.teachers.model_dump(exclude={"runner", "workers"})),
+        key=context.stage_key,
         mapper=context.mapper,
         progress=context.console.bar("teach"),
     )
@@ -102,38 +101,45 @@ def vote(context: Context) -> None:
 
 
 def aggregate(context: Context) -> None:
-    """Votes → labels by noisy max. Neighbours: one unit, hence one teacher's votes. The labels' event pays."""
+    """Votes → labels by noisy max. Neighbours: one unit, hence one teacher's votes. The labels' event pays.
+
+    Draw → journal → commit → release: under a charge that is not committed nothing was released, and a committed one
+    names its outcome, so whatever crashed or was copied, one charge pays for one outcome.
+    """
     run = context.run
-    votes_path, journal_path, labels_path = (
-        run.private / "votes.parquet",
-        run.private / "outcomes.journal",
-        run.release / "labels.parquet",
-    )
-    votes = read_votes(votes_path)
-    ids = read_queries(run.release / "queries.parquet")
+    journal_path = run.private / "outcomes.journal"
     event = charges.labels_event(context.settings)
-    binding = context.keyed("labels", digest(votes_path, context.key), event_to_dict(event))
-    ledger, bound = charges.released_before(context, "aggregate", binding)
+    binding = context.keyed("labels", context.stage_key, event_to_dict(event))
+    ledger, bound = charges.drawn_before(context, "aggregate", binding)
     state = journal.read(journal_path)
     held = next((r for r in bound if state and r.id == state[0].reservation), None)
-    if held is not None and held.state == COMMITTED and not _released(labels_path, state):
+    if held is not None and held.state == COMMITTED and (context.redo or held.outcome != _outcome(context, state)):
         held = None
+    votes = read_votes(run.private / "votes.parquet")
+    ids = read_queries(run.release / "queries.parquet")
     if held is None:
         ledger, held = charges.charge(context, "aggregate", event)
         # Header before bind: a crash between them leaves a reservation that is still free to be used.
         journal.start(journal_path, journal.Header(held.id, binding, event_to_dict(event)))
         held = ledger.bind(held.id, binding)
-    elif state is not None and len(state[1]):
-        context.console.say(f"aggregate: resumes from the journal under its charge; {len(state[1])} outcomes replayed")
-    outcomes = answer_all(votes, event, journal_path, progress=context.console.bar("aggregate"))
-    metadata = parquet_metadata(labels_statement(context.settings, ledger))
-    write_labels(labels_path, ids, outcomes, metadata)
-    ledger.commit(held.id)
+    elif state is not None:
+        context.console.say(f"aggregate: resumes under its charge; {len(state[1])} journalled outcomes are replayed")
+    if held.state != COMMITTED:
+        answer_all(votes, event, journal_path, progress=context.console.bar("aggregate"))
+        ledger.commit(held.id, _outcome(context, journal.read(journal_path)))
+    drawn = journal.read(journal_path)
+    outcomes = drawn[1] if drawn is not None else np.zeros(0, np.int32)
+    write_labels(
+        run.release / "labels.parquet",
+        ids,
+        outcomes,
+        parquet_metadata(labels_statement(context.settings, ledger)),
+    )
 
 
-def _released(labels_path: Path, state: tuple[journal.Header, np.ndarray] | None) -> bool:
-    """Whether the labels on the disk are those of the journal: then a crash came between commit and manifest."""
-    return state is not None and labels_path.exists() and np.array_equal(read_labels(labels_path)[1], state[1])
+def _outcome(context: Context, state: tuple[journal.Header, np.ndarray] | None) -> str:
+    """A keyed digest of the journalled outcomes: what the charge is committed for."""
+    return "" if state is None else context.keyed("outcomes", state[0].reservation, state[1].tolist())
 
 
 def _facts(context: Context) -> dict[str, Any]:
@@ -191,8 +197,8 @@ def student(context: Context) -> None:
 def baseline(context: Context) -> None:
     """Private records → DP-SGD model. Neighbours: one unit (one record of it is used). The DP-SGD event pays.
 
-    The trained model is kept in ``private/baseline`` with its charge before it is released, so that a crash in between
-    releases that model and does not train, hence draw, another one.
+    The trained model is kept in ``private/baseline`` with its charge, the charge committed for that model, then the
+    model released: a crash never releases two models under one charge.
     """
     from baseline.release import save_baseline
     from teachers import saved
@@ -201,42 +207,39 @@ def baseline(context: Context) -> None:
     if not settings.baseline.enabled:
         return
     event = charges.baseline_event(settings)
-    content = digest(run.private / "partition.parquet", context.key)
-    binding = context.keyed("baseline", content, event_to_dict(event), settings.baseline.model_dump(), settings.seed)
-    ledger, bound = charges.released_before(context, "baseline", binding)
-    pending = run.private / "baseline"
-    kept = _pending(pending)
+    binding = context.keyed("baseline", context.stage_key, event_to_dict(event))
+    ledger, bound = charges.drawn_before(context, "baseline", binding)
+    kept, outcome = _kept_baseline(context)
     held = next(
-        (r for r in reversed(bound) if r.state == DRAWING or (r.id == kept and _same_model(run, pending))), None
+        (
+            r
+            for r in reversed(bound)
+            if r.state == DRAWING or (r.id == kept and r.outcome == outcome and not context.redo)
+        ),
+        None,
     )
     if held is None:
         ledger, held = charges.charge(context, "baseline", event)
         held = ledger.bind(held.id, binding)
     if kept != held.id:
         _train_baseline(context, event, held.id)
-    model = saved.load(pending)
+    ledger.commit(held.id, _kept_baseline(context)[1])
+    model = saved.load(run.private / "baseline")
     facts = {name: value for name, value in model.description.extra.items() if name != "reservation"}
     save_baseline(run.release, model.model, dataclasses.replace(model.description, extra=facts))
-    ledger.commit(held.id)
     if settings.data.public_benchmark:
         _train_nonprivate(context)
 
 
-def _pending(prefix: Path) -> str:
-    """The charge under which ``private/baseline`` was trained; empty when there is none."""
-    page = prefix.with_name(prefix.name + ".json")
-    return str(read_json(page)["extra"].get("reservation", "")) if page.exists() else ""
-
-
-def _same_model(run: Run, pending: Path) -> bool:
-    """Whether the released baseline is the one in ``private/``: then a crash came between commit and manifest."""
-    released, kept = (folder / "baseline.safetensors" for folder in (run.release, run.private))
-    return (
-        released.exists()
-        and (run.release / "baseline.json").exists()
-        and kept.exists()
-        and digest(released) == digest(kept)
-    )
+def _kept_baseline(context: Context) -> tuple[str, str]:
+    """The charge under which ``private/baseline`` was trained and a keyed digest of its weights; empty without one."""
+    weights, page = context.run.private / "baseline.safetensors", context.run.private / "baseline.json"
+    if not weights.exists() or not page.exists():
+        return "", ""
+    record = read_json(page)
+    if record["weights"]["sha256"] != digest(weights):
+        return "", ""
+    return str(record["extra"].get("reservation", "")), context.keyed("weights", digest(weights))
 
 
 def _train_baseline(context: Context, event: DPSGD, reservation: str) -> None:

@@ -286,7 +286,7 @@ def test_what_may_have_been_drawn_is_never_reused_or_refunded(place: Place, stat
     [first] = ledger.reserve(account, [ask(event)])
     first = ledger.bind(first.id, "binding")
     if state == "committed":
-        first = ledger.commit(first.id)
+        first = ledger.commit(first.id, "outcome")
     [second] = ledger.reserve(account, [ask(event)])
     [third] = ledger.reserve(account, [ask(fitting(account, 2.0, 3.6))])
     assert [e.state for e in ledger.find(account.name, "run")] == [state, "cancelled", "reserved"]
@@ -306,7 +306,7 @@ def test_a_draw_is_bound_to_its_votes_and_mechanism(place: Place) -> None:
     with pytest.raises(UserError, match="other votes") as error:
         ledger.bind(reserved.id, "digest-of-other-votes")
     assert "digest" not in str(error.value)
-    ledger.commit(reserved.id)
+    ledger.commit(reserved.id, "outcome")
     with pytest.raises(UserError, match="is committed"):
         ledger.bind(reserved.id, "digest-of-these-votes")
 
@@ -316,11 +316,11 @@ def test_commit_keeps_the_charge_at_the_caps(place: Place) -> None:
     ledger, account = place.open()
     [reserved] = ledger.reserve(account, [ask(gaussian(50.0), epsilon=0.25)])
     with pytest.raises(UserError, match="is reserved"):
-        ledger.commit(reserved.id)
+        ledger.commit(reserved.id, "outcome")
     spent = ledger.spent(account.name)
     ledger.bind(reserved.id, "binding")
-    committed = ledger.commit(reserved.id)
-    assert ledger.commit(reserved.id) == committed
+    committed = ledger.commit(reserved.id, "outcome")
+    assert ledger.commit(reserved.id, "outcome") == committed
     assert ledger.spent(account.name) == spent
     assert (committed.state, committed.rdp, committed.epsilon) == ("committed", reserved.rdp, 0.25)
 
@@ -332,7 +332,7 @@ def test_cancelling_refunds_what_was_never_drawn(place: Place) -> None:
     assert ledger.cancel(reserved.id).state == "cancelled"
     assert ledger.cancel(reserved.id).state == "cancelled"
     assert ledger.spent(account.name) == 0.0
-    for step in (lambda: ledger.bind(reserved.id, "b"), lambda: ledger.commit(reserved.id)):
+    for step in (lambda: ledger.bind(reserved.id, "b"), lambda: ledger.commit(reserved.id, "outcome")):
         with pytest.raises(UserError, match="is cancelled"):
             step()
 
@@ -353,7 +353,11 @@ def test_who_when_and_why_stand_on_every_event(place: Place) -> None:
 def test_an_unknown_reservation_is_an_error(place: Place) -> None:
     """Binding, committing or cancelling an id that is not there names it."""
     ledger, _ = place.open()
-    for step in (lambda: ledger.bind("none", "b"), lambda: ledger.commit("none"), lambda: ledger.cancel("none")):
+    for step in (
+        lambda: ledger.bind("none", "b"),
+        lambda: ledger.commit("none", "outcome"),
+        lambda: ledger.cancel("none"),
+    ):
         with pytest.raises(UserError, match="'none'"):
             step()
 
@@ -456,7 +460,7 @@ def test_a_killed_run_stays_charged_and_resumes(place: Place, state: str) -> Non
         if state != "reserved":
             now = mine.bind(now.id, "binding")
         if state == "committed":
-            now = mine.commit(now.id)
+            now = mine.commit(now.id, "outcome")
         pipe.send(now)
         time.sleep(60)
 
@@ -471,7 +475,7 @@ def test_a_killed_run_stays_charged_and_resumes(place: Place, state: str) -> Non
         assert ledger.reserve(account, [ask(event)]) == [left]
     if state != "committed":
         ledger.bind(left.id, "binding")
-    assert ledger.commit(left.id).state == "committed"
+    assert ledger.commit(left.id, "outcome").state == "committed"
 
 
 @pytest.mark.slow
@@ -661,3 +665,27 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"ledger\.url = .*cannot be created"):
         open_ledger(f"sqlite:///{tmp_path / 'file' / 'ledger.sqlite'}")
+
+
+def test_limits_that_charges_were_admitted_under_are_kept(place: Place) -> None:
+    """A limit changed before anything was charged is none; one changed after a charge stays in the standing."""
+    ledger, account = place.open(limit=3.0)
+    ledger.raise_limit(account.name, 5.0, why="onboarding")
+    account = ledger.account(account.name)
+    ledger.reserve(account, [ask(gaussian(10.0))])
+    assert ledger.standing(account.name).limits == (5.0,)
+    ledger.raise_limit(account.name, 9.0, why="another study")
+    assert ledger.standing(account.name).limits == (5.0, 9.0)
+    ledger.raise_limit(account.name, 5.0, why="a mistake")
+    assert ledger.standing(account.name).limits == (5.0,)
+
+
+def test_one_charge_pays_for_one_outcome(place: Place) -> None:
+    """A copy of a run directory that drew something else under the same charge cannot commit it."""
+    ledger, account = place.open()
+    (held,) = ledger.reserve(account, [ask(gaussian(10.0))])
+    ledger.bind(held.id, "binding")
+    ledger.commit(held.id, "first")
+    assert ledger.commit(held.id, "first").state == "committed"
+    with pytest.raises(UserError, match="paid for another outcome already"):
+        ledger.commit(held.id, "second")

@@ -73,7 +73,7 @@ def finished(settings: Settings) -> Context:
     ledger.bind(held.id, "votes")
 
     _answer(context)
-    ledger.commit(held.id)
+    ledger.commit(held.id, "outcome")
     if settings.baseline.enabled:
         _train_baseline(context)
     return context
@@ -145,4 +145,4 @@ def _train_baseline(context: Context) -> None:
     }
     network = networks.build("logistic", shape, classes, 0)
     saved.save(run.release / "baseline", network, saved.Description("logistic", shape, classes, facts))
-    ledger.commit(held.id)
+    ledger.commit(held.id, "outcome")

@@ -199,25 +199,79 @@ def test_a_stage_says_which_stage_it_needs(pate: Pate, small_config: Path, tmp_p
     assert result["error"] == "vote: needs stage 'teach', which has not run; run `pate teach` first"
 
 
-def test_a_crash_after_the_journal_releases_what_was_drawn(pate: Pate, arguments: list[object], root: Path) -> None:
-    """Outcomes in the journal are replayed under their charge: same labels, no new event."""
-    run = root / "whole"
-    before = (run / "release" / "labels.parquet").read_bytes()
-    manifest = json.loads((run / "private" / "manifest.json").read_text())
-    del manifest["stages"]["aggregate"]
-    (run / "private" / "manifest.json").write_text(json.dumps(manifest))
-    code, _, err = pate("aggregate", *arguments)
-    assert code == 0
-    assert "replayed" in err
-    assert (run / "release" / "labels.parquet").read_bytes() == before
+def _forget(root: Path, stage: str) -> None:
+    """As a crash between a stage's release and the manifest would leave it."""
+    path = root / "whole" / "private" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    del manifest["stages"][stage]
+    path.write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(("stage", "released"), [("aggregate", "labels.parquet"), ("baseline", "baseline.safetensors")])
+def test_a_crash_between_commit_and_manifest_releases_what_was_drawn(
+    pate: Pate, arguments: list[object], root: Path, stage: str, released: str
+) -> None:
+    """The committed outcome is released again, the same, with no new event: whether its file was written or not."""
+    path = root / "whole" / "release" / released
+    before = path.read_bytes()
+    for written in (True, False):
+        _forget(root, stage)
+        if not written:
+            path.unlink()
+        code, _, err = pate(stage, *arguments)
+        assert code == 0
+        assert "charges" not in err
+        assert path.read_bytes() == before
     assert sorted(_committed(root)) == ["aggregate", "baseline"]
 
 
-def test_kill_in_the_middle_of_the_answers_resumes_without_a_new_charge(
-    pate: Pate, small_config: Path, root: Path
+def test_reuse_does_not_depend_on_the_votes(pate: Pate, arguments: list[object], root: Path) -> None:
+    """A change of the teachers' settings that leaves every vote as it was draws and charges like any other.
+
+    Else a reused release would say that no vote had changed, and one record that makes a shard trainable would show.
+    """
+    votes = (root / "whole" / "private" / "votes.parquet").read_bytes()
+    code, result, _ = pate("run", *arguments, "--no-prefect", "--set", "teachers.empty_vote=1")
+    assert code == 0
+    assert (root / "whole" / "private" / "votes.parquet").read_bytes() == votes
+    assert not {"teach", "vote", "aggregate", "student"} & set(result["reused"])
+    assert _committed(root).count("aggregate") == 2
+
+
+def test_a_copied_run_directory_cannot_release_other_labels_on_the_same_charge(
+    pate: Pate, small_config: Path, root: Path, tmp_path: Path
 ) -> None:
-    """kill -9 after some outcomes were journalled: they stay, the rest is drawn under the same reservation."""
-    arguments = [small_config, "--set", f"run_root={root}", "--run", "whole", "--set", "aggregation.sigma=4"]
+    """Two copies made while drawing: the first commits its labels; the other must pay for its own."""
+    url = f"ledger.url=sqlite:///{root}/ledger.sqlite"
+    common = ["--run", "whole", "--set", url, "--set", "aggregation.sigma=4", "--json"]
+    _kill_while_answering([small_config, "--set", f"run_root={root}", *common])
+    copy = Path(shutil.copytree(root, tmp_path / "copy"))
+    code, _, _ = pate("aggregate", small_config, "--set", f"run_root={root}", *common)
+    assert code == 0
+    code, result, _ = pate("aggregate", small_config, "--set", f"run_root={copy}", *common)
+    assert code == 2
+    assert "paid for another outcome already" in result["error"]
+    code, result, err = pate("aggregate", small_config, "--set", f"run_root={copy}", *common)
+    assert code == 0
+    assert "again, for a new event" in err
+    assert _committed(root).count("aggregate") == 3
+
+
+def test_a_journal_from_a_backup_is_not_continued_under_a_committed_charge(
+    pate: Pate, arguments: list[object], root: Path
+) -> None:
+    """An older state of the journal, put back after the commit, is no outcome that was paid for."""
+    path = root / "whole" / "private" / "outcomes.journal"
+    path.write_text(path.read_text().splitlines()[0] + "\n")
+    _forget(root, "aggregate")
+    code, _, err = pate("aggregate", *arguments)
+    assert code == 0
+    assert "again, for a new event" in err
+    assert _committed(root).count("aggregate") == 2
+
+
+def _kill_while_answering(arguments: list[object]) -> list[int]:
+    """kill -9 after 14 journalled outcomes; gives them."""
     script = (
         "import os, signal, sys\n"
         "from aggregation import answering\n"
@@ -235,9 +289,18 @@ def test_kill_in_the_middle_of_the_answers_resumes_without_a_new_charge(
         [sys.executable, "-c", script, "aggregate", *map(str, arguments)], check=False, capture_output=True
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    state = journal.read(root / "whole" / "private" / "outcomes.journal")
+    root = next(str(a).removeprefix("run_root=") for a in arguments if str(a).startswith("run_root="))
+    state = journal.read(Path(root) / "whole" / "private" / "outcomes.journal")
     assert state is not None
-    drawn = state[1].tolist()
+    return state[1].tolist()
+
+
+def test_kill_in_the_middle_of_the_answers_resumes_without_a_new_charge(
+    pate: Pate, small_config: Path, root: Path
+) -> None:
+    """kill -9 after some outcomes were journalled: they stay, the rest is drawn under the same reservation."""
+    arguments = [small_config, "--set", f"run_root={root}", "--run", "whole", "--set", "aggregation.sigma=4"]
+    drawn = _kill_while_answering(arguments)
     assert len(drawn) == 14
     code, _, _ = pate("aggregate", *arguments)
     assert code == 0
