@@ -26,6 +26,7 @@ class AggregationSettings(BaseModel):
     sigma: float | None = Field(
         None,
         gt=0,
+        le=1e9,
         allow_inf_nan=False,
         title="σ",
         description="Standard deviation, in votes, of the noise on every count.",
@@ -33,6 +34,7 @@ class AggregationSettings(BaseModel):
     scale: float | None = Field(
         None,
         gt=0,
+        le=1e9,
         allow_inf_nan=False,
         title="b",
         description="Scale, in votes, of the Laplace noise on every count.",
@@ -46,6 +48,7 @@ class AggregationSettings(BaseModel):
     threshold_sigma: float | None = Field(
         None,
         gt=0,
+        le=1e9,
         allow_inf_nan=False,
         title="σ_T",
         description="Standard deviation, in votes, of the test's noise.",

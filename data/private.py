@@ -69,6 +69,6 @@ def keyed_digest(files: tuple[Path, ...], key: bytes) -> str:
             with file.open("rb") as stream:
                 while block := stream.read(_CHUNK):
                     digest.update(block)
-        except FileNotFoundError:
-            raise UserError(f"data: {str(file)!r}: no such file") from None
+        except OSError as error:
+            raise UserError(f"data: {str(file)!r}: cannot be read ({error.strerror})") from None
     return digest.hexdigest()

@@ -41,9 +41,12 @@ def select(settings: DataSettings, field: str) -> Selection | None:
         if settings.source != "parquet":
             allowed = ", ".join(part_names(settings))
             raise UserError(f"data.{field} = {value!r}: must be a slice of {allowed}, or a count of units")
-        part = str(Path(part).expanduser())
-        if not Path(part).is_file():
+        # Resolved: two spellings of a path, or a link to it, are one file.
+        part = str(Path(part).expanduser().resolve())
+        if not Path(part).exists():
             raise UserError(f"data.{field} = {value!r}: no such file")
+        if not Path(part).is_file():
+            raise UserError(f"data.{field} = {value!r}: must be a file")
     start = int(match["start"]) if match and match["start"] else 0
     stop = int(match["stop"]) if match and match["stop"] else None
     if stop is not None and stop <= start:
@@ -60,3 +63,17 @@ def _counted(settings: DataSettings, field: str, count: int) -> Selection:
     if count < 1:
         raise UserError(f"data.{field} = {count}: must be at least 1")
     return Selection(WHOLE, count=count)
+
+
+def identity(settings: DataSettings, *fields: str) -> dict[str, object]:
+    """What ``fields`` select, without the places of files: those are known by the digests of their content.
+
+    With counts all parts of one set depend on each other's.
+    """
+    chosen = {field: select(settings, field) for field in fields}
+    if any(part is not None and part.count is not None for part in chosen.values()):
+        return {field: getattr(settings, field) for field in ("private", "public", "test")}
+    return {
+        field: None if part is None else ["" if Path(part.part).is_absolute() else part.part, part.start, part.stop]
+        for field, part in chosen.items()
+    }

@@ -87,11 +87,18 @@ def rows_of(settings: DataSettings, seed: int, field: str) -> Rows | None:
     return Rows(chosen.part, rows)
 
 
+def _same_file(settings: DataSettings, one: str, other: str) -> bool:
+    if one == other or settings.source != "parquet":
+        return one == other
+    first, second = path_of(settings, one), path_of(settings, other)
+    return first.exists() and second.exists() and first.samefile(second)
+
+
 def _disjoint(settings: DataSettings, field: str, chosen: Selection) -> None:
     """The private part must not overlap another part of the same file: a private label would be read as public."""
     for other in ("private", "public", "test"):
         rival = select(settings, other) if other != field else None
-        if rival is None or rival.count is not None or rival.part != chosen.part:
+        if rival is None or rival.count is not None or not _same_file(settings, rival.part, chosen.part):
             continue
         if max(chosen.start, rival.start) < min(chosen.stop or 2**62, rival.stop or 2**62):
             raise UserError(f"data.{field} = {getattr(settings, field)!r}: overlaps data.{other}")

@@ -160,17 +160,26 @@ class Manifest:
     stages: dict[str, StageRecord] = dataclasses.field(default_factory=dict)
 
 
+_LOST_MANIFEST = (
+    "is corrupt; restore it from a backup, or delete it: the directory then counts as a new run, "
+    "whose labels and baseline are charged again"
+)
+
+
 def read_manifest(run: Run) -> Manifest:
     """The run's manifest; empty when there is none yet."""
     path = run.private / "manifest.json"
     if not path.exists():
         return Manifest()
-    record = read_json(path)
+    try:
+        record = read_json(path)
+    except UserError:
+        raise UserError(f"{path}: {_LOST_MANIFEST}") from None
     try:
         stages = {name: StageRecord(**stage) for name, stage in record["stages"].items()}
         return Manifest(record["run_id"], record["dataset"], record["content"], stages)
     except (KeyError, TypeError, AttributeError):
-        raise UserError(f"{path}: is corrupt; delete it to rerun every stage") from None
+        raise UserError(f"{path}: {_LOST_MANIFEST}") from None
 
 
 def write_manifest(run: Run, manifest: Manifest) -> None:

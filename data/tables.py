@@ -20,8 +20,8 @@ def open_table(path: Path, field: str) -> pq.ParquetFile:
         raise UserError(f"{field} = {str(path)!r}: no such file")
     try:
         return pq.ParquetFile(path)
-    except (pa.ArrowInvalid, pa.ArrowException, OSError) as error:
-        raise UserError(f"{field} = {str(path)!r}: is not a readable Parquet file") from error
+    except (pa.ArrowException, OSError):
+        raise UserError(f"{field} = {str(path)!r}: is not a readable Parquet file") from None
 
 
 def schema_of(path: Path, field: str) -> pa.Schema:

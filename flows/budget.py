@@ -2,12 +2,21 @@
 
 from typing import Any
 
-from accounting.ledger import open_ledger
+from accounting.ledger import Ledger, open_ledger
+from data.errors import UserError
+from flows.charges import exists
+
+
+def _existing(url: str) -> Ledger:
+    """The ledger at a URL; one that is not there is not made."""
+    if not exists(url):
+        raise UserError(f"--ledger = {url!r}: no such ledger")
+    return open_ledger(url)
 
 
 def show(url: str) -> dict[str, Any]:
     """Every dataset with its standing and events."""
-    ledger = open_ledger(url)
+    ledger = _existing(url)
     datasets = []
     for account in ledger.accounts():
         events = [
@@ -55,12 +64,12 @@ def show_rows(result: dict[str, Any]) -> list[str]:
     return lines
 
 
-def change_limit(url: str, name: str, epsilon: float, reason: str) -> str:
+def change_limit(url: str, name: str, epsilon: float, reason: str) -> dict[str, Any]:
     """Store another limit; says what it is now."""
-    account = open_ledger(url).raise_limit(name, epsilon, why=reason)
-    return f"{account.name}: limit ε is now {account.limit:g}"
+    account = _existing(url).raise_limit(name, epsilon, why=reason)
+    return {"dataset": account.name, "limit": account.limit}
 
 
 def export(url: str) -> dict[str, Any]:
     """Every row of the ledger."""
-    return open_ledger(url).export()
+    return _existing(url).export()

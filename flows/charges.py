@@ -1,5 +1,8 @@
 """What a run charges to the ledger: the labels and the baseline, at their caps, before anything is drawn."""
 
+from collections.abc import Mapping
+from pathlib import Path
+
 from accounting.cost import Guarantee, guarantee
 from accounting.events import DPSGD, Event, NoisyMax, event_to_dict
 from accounting.ledger import Ledger, open_ledger
@@ -8,6 +11,7 @@ from aggregation.settings import event as noisy_max
 from data.errors import UserError
 from data.split import rows_of
 from flows.context import Context
+from flows.freshness import Status
 from flows.settings import Settings
 
 
@@ -66,31 +70,72 @@ def ledger_run(context: Context) -> str:
     return f"{context.run.name}-{context.run_id}"
 
 
-def reserve_together(context: Context, stages: tuple[str, ...]) -> None:
-    """Charge the labels and the enabled baseline of a run at once, before training: all of them or none."""
+def binding_of(context: Context, stage: str, key: str, event: Event) -> str:
+    """What a charge is bound to: the stage's key (settings and the files' keyed digests, never votes) and its event."""
+    return context.keyed(stage, key, event_to_dict(event))
+
+
+def reserve_together(context: Context, stale: Mapping[str, Status]) -> None:
+    """Charge the labels and the enabled baseline of a run at once, before training: all of them or none.
+
+    What was drawn under the same key already, or is being drawn, is resumed by its stage under the charge it has.
+    """
     events: dict[str, Event] = {}
-    if "aggregate" in stages:
+    if "aggregate" in stale:
         events["aggregate"] = labels_event(context.settings)
-    if "baseline" in stages and context.settings.baseline.enabled:
+    if "baseline" in stale and context.settings.baseline.enabled:
         events["baseline"] = baseline_event(context.settings)
-    if not events:
-        return
-    ledger, account = open_account(context.settings)
-    held = ledger.find(account.name, ledger_run(context))
-    wanted = [
-        request(context, stage, event)
-        for stage, event in events.items()
-        # What is being drawn is resumed by its stage, under the charge that it already has.
-        if not any(r.stage == stage and r.state == DRAWING and r.event == event for r in held)
-    ]
+    wanted = []
+    for stage, event in events.items():
+        _, drawn = drawn_before(context, stage, binding_of(context, stage, stale[stage].key, event))
+        if not drawn or stale[stage].deleted:
+            wanted.append(request(context, stage, event))
     if wanted:
+        ledger, account = open_account(context.settings)
         ledger.reserve(account, wanted)
+
+
+def require_charged(context: Context, stage: str) -> None:
+    """Refuse to go on with a release that the ledger does not hold: another ledger, or one that was lost."""
+    if stage not in ("aggregate", "baseline") or not (stage == "aggregate" or context.settings.baseline.enabled):
+        return
+    url = context.settings.ledger_url
+    if exists(url):
+        ledger = open_ledger(url)
+        known = {account.name for account in ledger.accounts()}
+        name = context.settings.data.name
+        if name in known and any(r.state == COMMITTED for r in ledger.find(name, ledger_run(context), stage)):
+            return
+    raise UserError(
+        f"ledger.url: this ledger does not hold the charge of {stage} of run {context.run.name!r}, whose release lies "
+        "in the run directory; restore the ledger from a backup, or use another --run"
+    )
+
+
+def peek(settings: Settings) -> tuple[float, float]:
+    """(ε spent, limit) of the dataset, without opening an account."""
+    if exists(settings.ledger_url):
+        ledger = open_ledger(settings.ledger_url)
+        for account in ledger.accounts():
+            if account.name == settings.data.name:
+                return ledger.spent(account.name), min(account.limit, settings.ledger.epsilon)
+    return 0.0, settings.ledger.epsilon
+
+
+def exists(url: str) -> bool:
+    """Whether there is a ledger at a URL: a SQLite file may not be there yet; a server's is made when it is opened."""
+    path = url.removeprefix("sqlite:///")
+    return path == url or Path(path).exists()
 
 
 def cancel_unused(context: Context) -> None:
     """Give back charges of this run under which nothing was drawn: its stages turned out to be fresh."""
-    ledger, account = open_account(context.settings)
-    for held in ledger.find(account.name, ledger_run(context)):
+    if not exists(context.settings.ledger_url):
+        return
+    ledger = open_ledger(context.settings.ledger_url)
+    if context.settings.data.name not in {account.name for account in ledger.accounts()}:
+        return
+    for held in ledger.find(context.settings.data.name, ledger_run(context)):
         if held.state == RESERVED:
             ledger.cancel(held.id)
 

@@ -31,7 +31,7 @@ def forecast_run(settings: Settings) -> dict[str, Any]:
     if asked > len(public.rows):
         raise UserError(f"queries.count = {asked}: must be at most the {len(public.rows)} public inputs")
     published = charges.labels_guarantee(settings)
-    ledger, account = charges.open_account(settings)
+    spent, limit = charges.peek(settings)
     warnings = []
     if settings.aggregation.delta >= 1 / units:
         warnings.append(f"aggregation.delta = {settings.aggregation.delta:g}: should be well below 1/units")
@@ -52,8 +52,8 @@ def forecast_run(settings: Settings) -> dict[str, Any]:
         "asked": asked,
         "epsilon": published.epsilon,
         "delta": published.delta,
-        "ledger_spent": ledger.spent(account.name),
-        "ledger_limit": account.limit,
+        "ledger_spent": spent,
+        "ledger_limit": limit,
         "warnings": warnings,
     }
 

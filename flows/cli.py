@@ -1,8 +1,8 @@
 """The command line: ``pate run CONFIG`` and every stage alone. Heavy libraries are imported inside commands."""
 
 import json
-import os
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,6 +32,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as on
 
 # What typer makes of Ctrl-C.
 _INTERRUPTED = 130
+_INTERRUPTED_TEXT = "interrupted; what is finished is kept: rerun the same command to go on"
 # The base of every wrong usage; typer exports no name for it.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[2]
 
@@ -84,12 +85,13 @@ def run(
 
         reused = run_all(settings, said)
     else:
-        from flows.process import quiet_prefect
+        from flows.process import end_on_interrupt, quiet_prefect
 
         quiet_prefect()
         from flows.full import run_in_process
 
-        reused = run_in_process(settings, said)
+        with end_on_interrupt(lambda: _fail(_INTERRUPTED_TEXT, 1, json_)):
+            reused = run_in_process(settings, said)
     from flows.summary import rows, summary
 
     result = summary(settings, reused)
@@ -185,16 +187,21 @@ def ledger_limit(
     epsilon: Annotated[float, typer.Option("--epsilon", help="The new limit ε.")],
     reason: Annotated[str, typer.Option("--reason", help="Why: kept on the ledger.")],
     ledger: LedgerUrl = DEFAULT_LEDGER,
+    json_: JsonOption = False,
 ) -> None:
     """Change a dataset's limit; the history is kept."""
     from flows.budget import change_limit
 
-    print(change_limit(ledger, name, epsilon, reason))
+    result = change_limit(ledger, name, epsilon, reason)
+    if json_:
+        _print_json(result)
+    else:
+        print(f"{name}: limit ε is now {result['limit']:g}")
 
 
 @ledger_app.command("export")
-def ledger_export(ledger: LedgerUrl = DEFAULT_LEDGER) -> None:
-    """Every row of the ledger as JSON."""
+def ledger_export(ledger: LedgerUrl = DEFAULT_LEDGER, json_: JsonOption = False) -> None:
+    """Every row of the ledger as one JSON object, with or without --json."""
     from flows.budget import export
 
     _print_json(export(ledger))
@@ -222,18 +229,21 @@ def run_command(arguments: list[str]) -> int:
     except _UsageError as error:
         return _fail(f"{error} (see pate --help)", 2, as_json)
     except (KeyboardInterrupt, typer.Abort):
-        return _fail("interrupted; what is finished is kept: rerun the same command to go on", 1, as_json)
+        return _fail(_INTERRUPTED_TEXT, 1, as_json)
     except MemoryError:
         return _fail("out of memory", 1, as_json)
     except OSError as error:
         return _fail(f"{error.filename or 'file system'}: {error.strerror or 'failed'}", 1, as_json)
+    except Exception as error:
+        # A defect of ours. Its text could hold anything, also private data: only kind and place are shown.
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        return _fail(
+            f"internal error: {type(error).__name__} at {Path(frame.filename).name}:{frame.lineno}", 1, as_json
+        )
 
 
 def main() -> None:
     """Entry point of ``pate``."""
-    code = run_command(sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
-    if code != 0:
-        # Not sys.exit: it would wait for threads that still train. Files are whole or absent at any moment.
-        os._exit(code)
+    from flows.process import leave
+
+    leave(run_command(sys.argv[1:]))

@@ -16,6 +16,28 @@ from flows.settings import Settings
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML's plain types; a key that is given twice is an error and not the last one."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"{key} is given twice", node.start_mark)
+        return super().construct_mapping(node, deep=deep)
+
+
+def _parse(text: str) -> Any:
+    """YAML as plain values; anything that is wrong with it is a yaml.YAMLError."""
+    try:
+        # Not yaml.load's usual danger: _Loader is a SafeLoader.
+        return yaml.load(text, Loader=_Loader)
+    except yaml.YAMLError:
+        raise
+    except (ValueError, RecursionError, TypeError) as error:
+        raise yaml.YAMLError(type(error).__name__) from None
+
+
 def _expand(value: Any, where: str) -> Any:
     """``${NAME}`` in text becomes the environment variable's value."""
     if isinstance(value, dict):
@@ -36,10 +58,10 @@ def _expand(value: Any, where: str) -> Any:
 def _override(record: dict[str, Any], option: str) -> None:
     """Apply one ``--set key.sub=value``."""
     name, equals, text = option.partition("=")
-    if not equals or not name:
+    if not equals or not all(name.split(".")):
         raise UserError(f"--set {option!r}: must be key.sub=value")
     try:
-        value = yaml.safe_load(text) if text else None
+        value = _parse(text) if text else None
     except yaml.YAMLError:
         value = text
     *parents, last = name.split(".")
@@ -80,7 +102,9 @@ def one_line(error: ValidationError, record: Any) -> str:
             if name and re.match(r"^[a-z_]+:", message)
             else (f"{name}: {message}" if name else message)
         )
-    return f"{name} = {first['input']!r}: {message[0].lower()}{message[1:]}"
+    # A URL may hold a password.
+    shown = "" if "url" in name else f" = {first['input']!r}"
+    return f"{name}{shown}: {message[0].lower()}{message[1:]}"
 
 
 def build(record: dict[str, Any]) -> Settings:
@@ -94,14 +118,14 @@ def build(record: dict[str, Any]) -> Settings:
 def load(path: Path, overrides: Sequence[str] = (), run: str | None = None) -> Settings:
     """The settings in a YAML file, with ``--set`` overrides and the run's name applied."""
     try:
-        record = yaml.safe_load(path.read_text(encoding="utf-8"))
+        record = _parse(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"{path}: no such config file") from None
     except (OSError, UnicodeDecodeError):
         raise UserError(f"{path}: is not a readable text file") from None
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f" (line {mark.line + 1})" if mark else ""
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+        line = f" (line {mark.line + 1}: {problem})" if mark and problem else ""
         raise UserError(f"{path}: is not valid YAML{line}") from None
     if not isinstance(record, dict):
         raise UserError(f"{path}: must be a mapping of settings")
@@ -110,4 +134,8 @@ def load(path: Path, overrides: Sequence[str] = (), run: str | None = None) -> S
     record.setdefault("name", path.stem)
     if run is not None:
         record["name"] = run
-    return build(_expand(record, ""))
+    try:
+        expanded = _expand(record, "")
+    except RecursionError:
+        raise UserError(f"{path}: refers to itself") from None
+    return build(expanded)

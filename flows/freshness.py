@@ -55,6 +55,9 @@ def content_digests(context: Context) -> dict[str, str]:
     fields = ("private", "public", "test")
     files = {field: source_files(context.settings.data, field) for field in fields}
     known = {paths: keyed_digest(paths, context.key) for paths in set(files.values())}
+    for other in ("public", "test"):
+        if files[other] != files["private"] and known[files[other]] == known[files["private"]]:
+            raise UserError(f"data.{other}: is a copy of data.private")
     return {field: known[files[field]] for field in fields}
 
 

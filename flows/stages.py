@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from data.errors import PateError, StageError, UserError
+from data.selectors import identity
 from data.store import (
     Manifest,
     Run,
@@ -52,23 +53,35 @@ def _baseline_target(settings: Settings) -> float | None:
     return float(f"{baseline_target(settings):.9g}") if settings.baseline.enabled else None
 
 
-_PLACES = {"root", "path"}
+def _columns(settings: Settings) -> dict[str, object]:
+    """The data settings that give rows their meaning, apart from which rows they are."""
+    data: dict[str, object] = settings.data.model_dump(include={"source", "label", "id", "unit"})
+    return data | {"classes": list(settings.data.class_names)}
 
+
+def _labels_event(settings: Settings) -> list[object]:
+    from accounting.events import event_to_dict
+    from flows.charges import labels_event
+
+    return [event_to_dict(labels_event(settings)), settings.aggregation.delta]
+
+
+# A stage's upstream stages bring in their settings with their keys; each names only what is its own.
 STAGES: tuple[Stage, ...] = (
     Stage(
         "partition",
         1,
         (),
         ("private", "public"),
-        lambda s: [s.seed, s.teachers.count, _dump(s, "data", *_PLACES, "public_benchmark")],
+        lambda s: [s.seed, s.teachers.count, _columns(s), identity(s.data, "private", "public")],
         lambda s: ("private/partition.parquet",),
     ),
     Stage(
         "teach",
         1,
         ("partition",),
-        ("private", "public"),
-        lambda s: [s.seed, _dump(s, "teachers", "runner", "workers", "chunk"), list(s.data.class_names)],
+        (),
+        lambda s: [_dump(s, "teachers", "runner", "workers", "chunk", "device")],
         lambda s: ("private/teachers",),
     ),
     Stage(
@@ -76,47 +89,39 @@ STAGES: tuple[Stage, ...] = (
         1,
         (),
         ("public",),
-        lambda s: [s.seed, _dump(s, "queries"), _dump(s, "data", *_PLACES, "public_benchmark")],
+        lambda s: [s.seed, _dump(s, "queries"), _columns(s), identity(s.data, "public")],
         lambda s: ("release/queries.parquet",),
     ),
-    Stage(
-        "vote",
-        1,
-        ("teach", "queries"),
-        ("public",),
-        lambda s: [s.teachers.empty_vote, list(s.data.class_names)],
-        lambda s: ("private/votes.parquet",),
-    ),
-    Stage(
-        "aggregate",
-        1,
-        ("queries", "vote"),
-        (),
-        lambda s: [_dump(s, "aggregation"), list(s.data.class_names)],
-        lambda s: ("release/labels.parquet",),
-    ),
+    Stage("vote", 1, ("teach", "queries"), (), lambda s: [], lambda s: ("private/votes.parquet",)),
+    Stage("aggregate", 1, ("queries", "vote"), (), _labels_event, lambda s: ("release/labels.parquet",)),
     Stage(
         "student",
         1,
-        ("queries", "aggregate"),
-        ("public", "test"),
-        lambda s: [s.seed, _dump(s, "student"), list(s.data.class_names)],
+        ("aggregate",),
+        ("test",),
+        lambda s: [_dump(s, "student"), identity(s.data, "test")],
         lambda s: _weights("release/student", s.student.model),
     ),
     Stage(
         "baseline",
         1,
         ("partition",),
-        ("private", "public", "test"),
-        lambda s: [s.seed, _dump(s, "baseline"), _baseline_target(s), s.ledger_delta, s.data.public_benchmark],
+        ("test",),
+        lambda s: [
+            _dump(s, "baseline"),
+            _baseline_target(s),
+            s.ledger_delta,
+            identity(s.data, "test"),
+            s.data.public_benchmark,
+        ],
         _baseline_outputs,
     ),
     Stage(
         "report",
         1,
-        ("partition", "teach", "queries", "vote", "aggregate", "student", "baseline"),
-        ("test",),
-        lambda s: [_dump(s, "report"), _dump(s, "data", *_PLACES), _dump(s, "aggregation"), s.baseline.enabled],
+        ("queries", "vote", "aggregate", "student", "baseline"),
+        (),
+        lambda s: [_dump(s, "report"), s.name, s.data.name, s.data.public_benchmark],
         lambda s: ("release/report.html", "release/privacy.json", "private/report-private.html"),
     ),
 )
@@ -173,18 +178,26 @@ def _opened(settings: Settings, console: Console, mapper: Mapper | None) -> tupl
     run_id = manifest.run_id or uuid.uuid4().hex[:12]
     context = Context(settings, run, key, run_id, console, mapper)
     content = freshness.content_digests(context)["private"]
-    if manifest.content and manifest.content != content:
-        raise UserError(f"data.private: has changed since run directory {run.root} was made; use another --run")
-    if not manifest.run_id:
-        manifest = Manifest(run_id, settings.data.name, content)
-    return context, manifest
+    if manifest.stages and manifest.content != content:
+        raise UserError(
+            f"data.private: has changed since run directory {run.root} was made (or {run.root.parent / '.keys'} was "
+            "lost); use another --run"
+        )
+    # Before any stage ended nothing was made from the content: a file may still be mended.
+    return context, dataclasses.replace(manifest, run_id=run_id, dataset=settings.data.name, content=content)
 
 
 def _write_settings(context: Context) -> None:
     import yaml
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
 
     path = context.run.root / "settings.yaml"
-    text = yaml.safe_dump(context.settings.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    record = context.settings.model_dump(mode="json")
+    if context.settings.ledger.url:
+        with contextlib.suppress(ArgumentError):
+            record["ledger"]["url"] = make_url(context.settings.ledger.url).render_as_string(hide_password=True)
+    text = yaml.safe_dump(record, sort_keys=False, allow_unicode=True)
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         write_text(path, text)
 
@@ -202,7 +215,7 @@ def opened(
     with scrubbed(run, stage), locked(run):
         context, manifest = _opened(settings, console, mapper)
         _write_settings(context)
-        if not (run.private / "manifest.json").exists():
+        if read_manifest(run) != manifest:
             write_manifest(run, manifest)
         yield context, manifest
 
@@ -267,25 +280,33 @@ def _work(name: str) -> Callable[[Context], None]:
 
 
 def stale_stages(settings: Settings, console: Console) -> tuple[str, ...]:
-    """The stages that a run has to run."""
+    """The stages that a run has to run. Refuses what is corrupt, and releases that the ledger does not hold."""
+    from flows import charges
+
     with opened(settings, console, "run") as (context, manifest):
         statuses = freshness.survey(context, manifest, STAGES)
         for name, status in statuses.items():
             if status.standing == "corrupt":
                 _refuse_corrupt(name, status)
+            if status.standing == "fresh":
+                charges.require_charged(context, name)
         return tuple(name for name, status in statuses.items() if status.standing != "fresh")
 
 
-def reserve_run(settings: Settings, console: Console, stale: tuple[str, ...]) -> None:
-    """Charge labels and baseline together before anything private is trained."""
-    from flows import charges
+def reserve_run(settings: Settings, console: Console) -> None:
+    """Check what can be checked, then charge labels and baseline together, before anything private is trained."""
+    from flows import charges, work
 
-    with opened(settings, console, "run") as (context, _):
+    with opened(settings, console, "run") as (context, manifest):
+        statuses = freshness.survey(context, manifest, STAGES)
+        stale = {name: status for name, status in statuses.items() if status.standing != "fresh"}
+        if stale.keys() - {"report"}:
+            work.check(context)
         charges.reserve_together(context, stale)
 
 
-def close_run(settings: Settings, console: Console) -> None:
-    """After a run whose stages all ended: give back charges under which nothing was drawn."""
+def cancel_unused(settings: Settings, console: Console) -> None:
+    """Give back charges of the run under which nothing was drawn: its stages ended, or an error came before."""
     from flows import charges
 
     with opened(settings, console, "run") as (context, _):

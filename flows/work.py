@@ -45,6 +45,26 @@ def rows_with_ids(public: Examples, ids: np.ndarray) -> np.ndarray:
     return rows
 
 
+def check(context: Context) -> None:
+    """What can be found wrong with public data and settings, before anything is charged."""
+    from baseline.networks import build as build_baseline
+    from student.training import check as check_student
+    from teachers.ensemble import check as check_teachers
+
+    settings = context.settings
+    classes = len(settings.data.class_names)
+    public = _public(context)
+    load_test(settings.data, settings.seed)
+    asked = charges.queries_asked(settings)
+    if asked > len(public.ids):
+        raise UserError(f"queries.count = {asked}: must be at most the {len(public.ids)} public inputs")
+    shape = public.features.shape[1:]
+    check_teachers(settings.teachers, shape, classes)
+    check_student(settings.student, shape, classes)
+    if settings.baseline.enabled:
+        build_baseline(settings.baseline, shape, classes, 0)
+
+
 def partition(context: Context) -> None:
     """Private records → units → teachers. Released: nothing."""
     settings = context.settings
@@ -109,7 +129,7 @@ def aggregate(context: Context) -> None:
     run = context.run
     journal_path = run.private / "outcomes.journal"
     event = charges.labels_event(context.settings)
-    binding = context.keyed("labels", context.stage_key, event_to_dict(event))
+    binding = charges.binding_of(context, "aggregate", context.stage_key, event)
     ledger, bound = charges.drawn_before(context, "aggregate", binding)
     state = journal.read(journal_path)
     held = next((r for r in bound if state and r.id == state[0].reservation), None)
@@ -207,7 +227,7 @@ def baseline(context: Context) -> None:
     if not settings.baseline.enabled:
         return
     event = charges.baseline_event(settings)
-    binding = context.keyed("baseline", context.stage_key, event_to_dict(event))
+    binding = charges.binding_of(context, "baseline", context.stage_key, event)
     ledger, bound = charges.drawn_before(context, "baseline", binding)
     kept, outcome = _kept_baseline(context)
     held = next(
@@ -218,11 +238,13 @@ def baseline(context: Context) -> None:
         ),
         None,
     )
+    # Read before anything is charged: a fault in the records must not cost a charge.
+    records = None if held is not None and held.id == kept else _private_records(context)
     if held is None:
         ledger, held = charges.charge(context, "baseline", event)
         held = ledger.bind(held.id, binding)
-    if kept != held.id:
-        _train_baseline(context, event, held.id)
+    if records is not None:
+        _train_baseline(context, event, held.id, records)
     ledger.commit(held.id, _kept_baseline(context)[1])
     model = saved.load(run.private / "baseline")
     facts = {name: value for name, value in model.description.extra.items() if name != "reservation"}
@@ -242,7 +264,7 @@ def _kept_baseline(context: Context) -> tuple[str, str]:
     return str(record["extra"].get("reservation", "")), context.keyed("weights", digest(weights))
 
 
-def _train_baseline(context: Context, event: DPSGD, reservation: str) -> None:
+def _train_baseline(context: Context, event: DPSGD, reservation: str, records: PrivateRecords) -> None:
     """DP-SGD's model, into ``private/baseline``, with the charge that it was drawn under."""
     from baseline.dpsgd import DISCLOSURE, train
     from baseline.networks import name_of
@@ -250,7 +272,6 @@ def _train_baseline(context: Context, event: DPSGD, reservation: str) -> None:
 
     settings = context.settings
     classes = len(settings.data.class_names)
-    records = _private_records(context)
     shape = records.features.shape[1:]
     model = train(
         records, event, settings.baseline, settings.seed, shape, classes, progress=context.console.bar("baseline")

@@ -4,6 +4,7 @@ Neighbouring datasets differ in one private unit. Everything here is a function 
 settings and the seed: post-processing, which costs no privacy. No test label is read: nothing is selected by one.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -71,6 +72,14 @@ def train(
             model = _fit(features[kept], targets, settings, draw, classes)
         step()
     return model
+
+
+def check(settings: StudentSettings, shape: tuple[int, ...], classes: int) -> None:
+    """Refuse a model that could not be built for inputs of a shape, before any label is paid for."""
+    if settings.model.startswith(estimators.PREFIX):
+        estimators.check(settings.model, settings.params, math.prod(shape), classes)
+    else:
+        networks.build(settings.model, shape, classes, 0)
 
 
 def probabilities(model: Any, features: np.ndarray, classes: int) -> np.ndarray:

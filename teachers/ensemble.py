@@ -12,6 +12,8 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from data.errors import UserError
 from data.examples import PrivateRecords
 from data.partition import Partition
@@ -106,6 +108,8 @@ def check(settings: TeacherSettings, shape: tuple[int, ...], classes: int) -> No
     """Refuse, before any record is read, what no shard could be trained with."""
     if not settings.empty_vote < classes:
         raise UserError(f"teachers.empty_vote = {settings.empty_vote}: must be below the number of classes, {classes}")
+    if settings.device.startswith("cuda") and not torch.cuda.is_available():
+        raise UserError(f"teachers.device = {settings.device!r}: this machine has no CUDA device; use auto or cpu")
     if settings.model.startswith(estimators.PREFIX):
         estimators.check(settings.model, settings.params, math.prod(shape), classes)
     else:
