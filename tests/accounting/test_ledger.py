@@ -558,8 +558,10 @@ def test_no_history_overspends_or_refunds_what_was_drawn(place: Place, steps: li
                     row[2] = moved
                     if kind == "bind":
                         ledger.bind(stored.id, "binding")
+                    elif kind == "commit":
+                        ledger.commit(stored.id, "outcome")
                     else:
-                        (ledger.commit if kind == "commit" else ledger.cancel)(stored.id)
+                        ledger.cancel(stored.id)
         events = ledger.events(account.name)
         assert [[int(e.run), e.event.noise_multiplier, e.state] for e in events] == model  # type: ignore[union-attr]
         assert drawn <= ledger_drawn(ledger, account)

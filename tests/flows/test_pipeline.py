@@ -454,3 +454,29 @@ def test_predict_labels_new_inputs(pate: Pate, root: Path, tmp_path: Path) -> No
     code, _, err = pate("predict", root / "nope", tmp_path / "x.npy")
     assert code == 2
     assert len(err.strip().splitlines()) == 1
+
+
+def test_labels_are_read_and_joined_without_our_code(root: Path) -> None:
+    """Parquet, its metadata and a join to the public rows, with pandas and DuckDB, nothing of ours imported."""
+    script = f"""
+import sys
+import duckdb, pandas as pd, pyarrow.parquet as pq
+from sklearn.datasets import load_digits
+path = {str(root / "whole" / "release" / "labels.parquet")!r}
+facts = pq.read_schema(path).metadata
+assert float(facts[b"pate.epsilon"]) > 0 and float(facts[b"pate.delta"]) == 1e-4
+labels = pd.read_parquet(path)
+rows = pd.DataFrame({{"public_id": range(1797), "truth": load_digits().target}})
+joined = labels.merge(rows, on="public_id").dropna(subset="label")
+assert len(joined) == labels.label.notna().sum()
+print((joined.label == joined.truth).mean())
+query = f"select avg((label = truth)::int) from '{{path}}' join rows using (public_id) where label is not null"
+print(duckdb.sql(query).fetchone()[0])
+ours = ("data", "accounting", "teachers", "aggregation", "student", "baseline", "flows")
+assert not [name for name in sys.modules if name.split(".")[0] in ours]
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, cwd="/")
+    assert done.returncode == 0, done.stderr
+    right, again = (float(line) for line in done.stdout.split())
+    assert right == pytest.approx(again)
+    assert right > 0.6
