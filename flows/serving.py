@@ -84,7 +84,9 @@ def serve(port: int) -> int:
         return 2
     settings = environment(port)
     processes: list[subprocess.Popen[bytes]] = []
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # SIGINT too: a shell that starts this in the background has it ignored.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     try:
         processes.append(_start(prefect("server", "start"), settings))
         _wait_until_healthy(processes[0], port)
