@@ -71,7 +71,7 @@ def ledger_run(context: Context) -> str:
 
 
 def binding_of(context: Context, stage: str, key: str, event: Event) -> str:
-    """What a charge is bound to: the stage's key (settings and the files' keyed digests, never votes) and its event."""
+    """What a charge is bound to: the stage's draw key (settings and files' digests, never votes) and its event."""
     return context.keyed(stage, key, event_to_dict(event))
 
 
@@ -87,7 +87,7 @@ def reserve_together(context: Context, stale: Mapping[str, Status]) -> None:
         events["baseline"] = baseline_event(context.settings)
     wanted = []
     for stage, event in events.items():
-        _, drawn = drawn_before(context, stage, binding_of(context, stage, stale[stage].key, event))
+        _, drawn = drawn_before(context, stage, binding_of(context, stage, stale[stage].draw_key, event))
         if not drawn or stale[stage].deleted:
             wanted.append(request(context, stage, event))
     if wanted:

@@ -18,7 +18,8 @@ Mapper = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 class Context:
     """``mapper`` runs chunks of teachers side by side; None leaves it to teachers.runner.
 
-    ``stage_key`` is the key of the stage that runs; ``redo`` says that it had finished and its output was deleted.
+    ``draw_key`` is the key of what the running stage computes from private data; ``redo`` says that it had finished and
+    its output was deleted.
     """
 
     settings: Settings
@@ -27,7 +28,7 @@ class Context:
     run_id: str
     console: Console
     mapper: Mapper | None = None
-    stage_key: str = ""
+    draw_key: str = ""
     redo: bool = False
 
     def keyed(self, *parts: Any) -> str:

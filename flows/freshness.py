@@ -6,6 +6,7 @@ ledger and a second release would tell whether one record made a shard trainable
 the files' keyed digests (fixed for a run directory); digests of private outputs only find what is corrupt.
 """
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,7 +20,11 @@ from flows.settings import Settings
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage: what it reads, which settings it depends on, what it writes. ``version`` rises with a new output."""
+    """A stage: what it reads, which settings it depends on, what it writes. ``version`` rises with a new output.
+
+    ``free``: settings that its output depends on, but not what it draws from private data; so does the test part.
+    When only these change a drawn outcome is released again, at no charge.
+    """
 
     name: str
     version: int
@@ -27,6 +32,7 @@ class Stage:
     reads: tuple[str, ...]
     settings: Callable[[Settings], Any]
     outputs: Callable[[Settings], tuple[str, ...]]
+    free: Callable[[Settings], Any] = lambda settings: None
 
 
 Standing = Literal["fresh", "stale", "missing", "corrupt"]
@@ -34,10 +40,11 @@ Standing = Literal["fresh", "stale", "missing", "corrupt"]
 
 @dataclass(frozen=True)
 class Status:
-    """Where a stage stands, and the key and inputs that it runs under now."""
+    """Where a stage stands, and the key and inputs that it runs under now. ``draw_key``: the key less what is free."""
 
     standing: Standing
     key: str
+    draw_key: str
     inputs: tuple[tuple[str, str], ...]
     problem: str = ""
 
@@ -72,18 +79,20 @@ def survey(context: Context, manifest: Manifest, stages: tuple[Stage, ...]) -> d
 
 
 def _status(context: Context, record: StageRecord | None, stage: Stage, inputs: dict[str, str]) -> Status:
-    key = stage_key(inputs, stage.settings(context.settings), stage.version)
-    now = tuple(inputs.items())
+    drawn_from = {name: value for name, value in inputs.items() if name != "test"}
+    draw_key = stage_key(drawn_from, stage.settings(context.settings), stage.version)
+    key = stage_key(inputs | {"draw": draw_key}, stage.free(context.settings), stage.version)
+    status = Status("fresh", key, draw_key, tuple(inputs.items()))
     if record is None:
-        return Status("missing", key, now)
+        return dataclasses.replace(status, standing="missing")
     problem = _changed_output(context, record)
     if problem:
-        return Status("corrupt", key, now, problem)
+        return dataclasses.replace(status, standing="corrupt", problem=problem)
     if record.key != key:
-        return Status("stale", key, now)
+        return dataclasses.replace(status, standing="stale")
     if any(not (context.run.root / path).exists() for path in record.outputs):
-        return Status("missing", key, now, "deleted")
-    return Status("fresh", key, now)
+        return dataclasses.replace(status, standing="missing", problem="deleted")
+    return status
 
 
 def _changed_output(context: Context, record: StageRecord) -> str:

@@ -99,22 +99,18 @@ STAGES: tuple[Stage, ...] = (
         1,
         ("aggregate",),
         ("test",),
-        lambda s: [_dump(s, "student"), identity(s.data, "test")],
+        lambda s: [_dump(s, "student")],
         lambda s: _weights("release/student", s.student.model),
+        lambda s: identity(s.data, "test"),
     ),
     Stage(
         "baseline",
         1,
         ("partition",),
         ("test",),
-        lambda s: [
-            _dump(s, "baseline"),
-            _baseline_target(s),
-            s.ledger_delta,
-            identity(s.data, "test"),
-            s.data.public_benchmark,
-        ],
+        lambda s: [_dump(s, "baseline", "micro_batch"), _baseline_target(s), s.ledger_delta],
         _baseline_outputs,
+        lambda s: [identity(s.data, "test"), s.data.public_benchmark],
     ),
     Stage(
         "report",
@@ -254,7 +250,7 @@ def run_stage(name: str, settings: Settings, console: Console, mapper: Mapper | 
         # Until the stage ends it has no record: a crash between two of its files must not pass for a corrupt artifact.
         others = {other: record for other, record in manifest.stages.items() if other != name}
         write_manifest(context.run, dataclasses.replace(manifest, stages=others))
-        _work(name)(dataclasses.replace(context, stage_key=status.key, redo=status.deleted))
+        _work(name)(dataclasses.replace(context, draw_key=status.draw_key, redo=status.deleted))
         record = StageRecord(
             key=status.key,
             inputs=dict(status.inputs),

@@ -86,7 +86,7 @@ def teach(context: Context) -> None:
         settings.teachers,
         settings.seed,
         len(settings.data.class_names),
-        key=context.stage_key,
+        key=context.draw_key,
         mapper=context.mapper,
         progress=context.console.bar("teach"),
     )
@@ -129,7 +129,7 @@ def aggregate(context: Context) -> None:
     run = context.run
     journal_path = run.private / "outcomes.journal"
     event = charges.labels_event(context.settings)
-    binding = charges.binding_of(context, "aggregate", context.stage_key, event)
+    binding = charges.binding_of(context, "aggregate", context.draw_key, event)
     ledger, bound = charges.drawn_before(context, "aggregate", binding)
     state = journal.read(journal_path)
     held = next((r for r in bound if state and r.id == state[0].reservation), None)
@@ -227,7 +227,7 @@ def baseline(context: Context) -> None:
     if not settings.baseline.enabled:
         return
     event = charges.baseline_event(settings)
-    binding = charges.binding_of(context, "baseline", context.stage_key, event)
+    binding = charges.binding_of(context, "baseline", context.draw_key, event)
     ledger, bound = charges.drawn_before(context, "baseline", binding)
     kept, outcome = _kept_baseline(context)
     held = next(
@@ -248,6 +248,7 @@ def baseline(context: Context) -> None:
     ledger.commit(held.id, _kept_baseline(context)[1])
     model = saved.load(run.private / "baseline")
     facts = {name: value for name, value in model.description.extra.items() if name != "reservation"}
+    facts["evaluation"] = _evaluation(context, model)
     save_baseline(run.release, model.model, dataclasses.replace(model.description, extra=facts))
     if settings.data.public_benchmark:
         _train_nonprivate(context)
@@ -283,7 +284,6 @@ def _train_baseline(context: Context, event: DPSGD, reservation: str, records: P
         "delta": settings.ledger_delta,
         "event": event_to_dict(event),
         "disclosure": DISCLOSURE,
-        "evaluation": _evaluation(context, saved.Loaded(saved.Description(name, shape, classes), model)),
     }
     saved.save(context.run.private / "baseline", model, saved.Description(name, shape, classes, facts))
 

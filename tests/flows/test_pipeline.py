@@ -225,6 +225,25 @@ def test_a_setting_makes_stale_what_depends_on_it_and_nothing_else(
     assert set(stale_stages(settings, console(quiet=True))) == rerun
 
 
+def test_another_test_part_evaluates_the_same_releases_at_no_charge(
+    pate: Pate, small_config: Path, tmp_path: Path
+) -> None:
+    """The test part is public: a new one gives new accuracies of the same labels and the same DP-SGD model."""
+    parts = ["data.private=all[:1197]", "data.public=all[1197:1597]", "baseline.steps=5"]
+    options = [word for part in [*parts, f"run_root={tmp_path}"] for word in ("--set", part)]
+    common = [small_config, "--no-prefect", "--json", *options]
+    assert pate("run", *common, "--set", "data.test=all[1597:1700]")[0] == 0
+    model = (tmp_path / "small" / "release" / "baseline.safetensors").read_bytes()
+    code, result, err = pate("run", *common, "--set", "data.test=all[1700:]")
+    assert code == 0
+    assert set(result["reused"]) == {"partition", "teach", "queries", "vote", "aggregate"}
+    assert "charges" not in err
+    assert (tmp_path / "small" / "release" / "baseline.safetensors").read_bytes() == model
+    counted = json.loads((tmp_path / "small" / "release" / "baseline.json").read_text())["extra"]["evaluation"]["count"]
+    assert counted == 97
+    assert sorted(_committed(tmp_path)) == ["aggregate", "baseline"]
+
+
 def test_a_lost_or_exchanged_ledger_is_refused(pate: Pate, arguments: list[object], root: Path, tmp_path: Path) -> None:
     """A release that the ledger does not hold must not pass for an unspent budget."""
     code, result, _ = pate("run", *arguments, "--set", f"ledger.url=sqlite:///{tmp_path}/other.sqlite")
@@ -471,7 +490,7 @@ joined = labels.merge(rows, on="public_id").dropna(subset="label")
 assert len(joined) == labels.label.notna().sum()
 print((joined.label == joined.truth).mean())
 query = f"select avg((label = truth)::int) from '{{path}}' join rows using (public_id) where label is not null"
-print(duckdb.sql(query).fetchone()[0])
+print(duckdb.sql(query).fetchall()[0][0])
 ours = ("data", "accounting", "teachers", "aggregation", "student", "baseline", "flows")
 assert not [name for name in sys.modules if name.split(".")[0] in ours]
 """
