@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
 from accounting.events import DPSGD, ConfidentGNMax, GNMax, LNMax, NoisyMax, event_from_dict, event_to_dict
@@ -206,13 +207,13 @@ def _plain_words(statement: Statement) -> str:
 
 def _ledger(ledger: Standing, delta: float) -> str:
     limits = ledger.limits or (ledger.limit,)
-    spent = f"when this was written {_rounded_up(ledger.spent)} of its limit {_rounded_up(ledger.limit)} was spent."
+    spent = f"when this was written {rounded_up(ledger.spent)} of its limit {rounded_up(ledger.limit)} was spent."
     if len(limits) == 1:
         return (
             f"All charged releases from the private dataset {ledger.dataset}, this one included, are held by its "
             f"ledger to a total of {_guarantee(ledger.limit, delta)}, as long as its curator keeps that limit; {spent}"
         )
-    shown = ", ".join(_rounded_up(limit) for limit in limits)
+    shown = ", ".join(rounded_up(limit) for limit in limits)
     return (
         f"The limit of the private dataset {ledger.dataset} was changed after releases (epsilon {shown}); "
         f"what was charged under one limit is within it; all charged releases together, this one included, satisfy "
@@ -244,14 +245,20 @@ def _method(statement: Statement) -> str:
 
 
 def _guarantee(epsilon: float, delta: float) -> str:
-    return f"({_rounded_up(epsilon)}, {float(delta)!r})-differential privacy"
+    return f"({rounded_up(epsilon)}, {float(delta)!r})-differential privacy"
 
 
-def _rounded_up(epsilon: float) -> str:
-    """Four decimals, rounded up: the words never promise more than the number."""
-    if not 0 <= epsilon < 100:
-        return f"{epsilon!r}"  # as it is; what is not a finite number is refused by validate_statement
-    return f"{math.ceil(epsilon * 1e4) / 1e4:g}"
+def rounded_up(epsilon: float) -> str:
+    """ε to four decimals, rounded up: what is shown never promises more than the number.
+
+    >>> rounded_up(2.14291), rounded_up(0.1), rounded_up(100.0)
+    ('2.143', '0.1', '100')
+    """
+    if not math.isfinite(epsilon):
+        return "∞" if epsilon > 0 else str(epsilon)
+    # Through repr: the decimal that was written, not the binary digits behind it (0.1 stays 0.1).
+    up = Decimal(repr(float(epsilon))).quantize(Decimal("0.0001"), ROUND_CEILING)
+    return f"{up.normalize():f}" if up else "0"
 
 
 def _require(holds: bool, key: str, value: Any, allowed: str) -> None:

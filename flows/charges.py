@@ -7,6 +7,7 @@ from accounting.cost import Guarantee, guarantee
 from accounting.events import DPSGD, Event, NoisyMax, event_to_dict
 from accounting.ledger import Ledger, open_ledger
 from accounting.ledger_rows import COMMITTED, DRAWING, RESERVED, Account, Request, Reservation
+from accounting.statement import rounded_up
 from aggregation.settings import event as noisy_max
 from data.errors import UserError
 from data.split import rows_of
@@ -149,7 +150,7 @@ def charge(context: Context, stage: str, event: Event) -> tuple[Ledger, Reservat
     again = " again, for a new event: what was drawn before stays spent" if earlier else ""
     name = event_to_dict(event)["mechanism"]
     context.console.say(
-        f"{stage}: charges {name} with ε = {wanted.epsilon:.4f} (δ = {account.delta:g}) "
+        f"{stage}: charges {name} with ε = {rounded_up(wanted.epsilon)} (δ = {account.delta:g}) "
         f"to the ledger of dataset {account.name!r}{again}"
     )
     return ledger, held

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from accounting.statement import rounded_up
 from data.errors import UserError
 from data.identity import unit_ids
 from data.partition import forecast
@@ -65,6 +66,6 @@ def rows(result: dict[str, Any]) -> list[tuple[str, str]]:
         ("private units, records", f"{shards['units']}, {result['records']}"),
         ("public inputs, test inputs", f"{result['public']}, {result['test']}"),
         ("units a shard", f"{shards['mean']:.1f} (95% of shards: {shards['low']} to {shards['high']})"),
-        ("published ε, δ at the caps", f"{result['epsilon'] + 0.00005:.4f}, {result['delta']:g}"),
+        ("published ε, δ at the caps", f"{rounded_up(result['epsilon'])}, {result['delta']:g}"),
         ("ledger: ε spent of limit", f"{result['ledger_spent']:.4f} of {result['ledger_limit']:g}"),
     ]

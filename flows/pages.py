@@ -1,25 +1,11 @@
 """Report pages: numbers as readers want them, and templates in which all text is escaped."""
 
-import math
-from decimal import ROUND_CEILING, Decimal
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-
-def rounded_up(value: float) -> str:
-    """ε to three decimals (four below 0.1), rounded up: a page never promises more than the number.
-
-    >>> rounded_up(2.1429519), rounded_up(0.1), rounded_up(0.01234)
-    ('2.143', '0.1', '0.0124')
-    """
-    if not math.isfinite(value):
-        return "∞" if value > 0 else str(value)
-    step = Decimal("0.001" if value >= 0.1 else "0.0001")
-    # Through repr: the decimal that was written, not the binary digits behind it (0.1 stays 0.1).
-    up = Decimal(repr(float(value))).quantize(step, ROUND_CEILING)
-    return f"{up.normalize():f}" if up else "0"
+from accounting.statement import rounded_up
 
 
 def percent(share: float) -> str:

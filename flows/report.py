@@ -20,7 +20,7 @@ from accounting.conversion import rdp_budget
 from accounting.cost import guarantee
 from accounting.events import ConfidentGNMax, LNMax, NoisyMax, event_to_dict
 from accounting.ledger_rows import Account
-from accounting.statement import Statement, privacy_statement
+from accounting.statement import Statement, privacy_statement, rounded_up
 from data.artifacts import read_labels, read_queries
 from data.errors import UserError
 from data.public import load_public
@@ -183,9 +183,9 @@ def _same_epsilon(statement: Statement) -> bool:
 def _accuracy_figure(
     statement: Statement, student: Evaluated | None, baseline: Evaluated | None, nonprivate: Evaluated | None
 ) -> Markup | None:
-    rows = [(f"Student\nε = {pages.rounded_up(statement.epsilon)}", student, figures.BLUE)]
+    rows = [(f"Student\nε = {rounded_up(statement.epsilon)}", student, figures.BLUE)]
     if statement.baseline is not None:
-        rows.append((f"DP-SGD baseline\nε = {pages.rounded_up(statement.baseline.epsilon)}", baseline, figures.ORANGE))
+        rows.append((f"DP-SGD baseline\nε = {rounded_up(statement.baseline.epsilon)}", baseline, figures.ORANGE))
     rows.append(("Without privacy\nno ε", nonprivate, figures.GREY))
     drawn = [figures.Accuracy(name, e.accuracy, e.low, e.high, colour) for name, e, colour in rows if e is not None]
     return figures.accuracies(drawn) if drawn else None
@@ -240,7 +240,7 @@ def _floor(statement: Statement, order: float) -> float:
 
 
 def _odds(epsilon: float) -> str:
-    return f"{math.ceil(math.exp(epsilon) * 10) / 10:,.1f}" if epsilon < 12 else f"e^{pages.rounded_up(epsilon)}"
+    return f"{math.ceil(math.exp(epsilon) * 10) / 10:,.1f}" if epsilon < 12 else f"e^{rounded_up(epsilon)}"
 
 
 def _caught(epsilon: float, delta: float) -> str:

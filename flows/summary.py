@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from accounting.statement import rounded_up
 from data.artifacts import read_labels
 from data.store import read_json
 from flows.charges import open_account
@@ -54,7 +55,7 @@ def rows(result: dict[str, Any]) -> list[tuple[str, str]]:
 
     return [
         ("queries asked, answered", f"{result['asked']}, {result['answered']}"),
-        ("published ε, δ", f"{result['epsilon'] + 0.00005:.4f}, {result['delta']:g}"),
+        ("published ε, δ", f"{rounded_up(result['epsilon'])}, {result['delta']:g}"),
         ("student accuracy", percent(result["student_accuracy"])),
         ("DP-SGD baseline accuracy", percent(result["baseline_accuracy"])),
         ("non-private accuracy (public benchmark)", percent(result["nonprivate_accuracy"])),

@@ -16,11 +16,11 @@ import pytest
 from accounting.cost import guarantee
 from accounting.events import ConfidentGNMax, GNMax
 from accounting.ledger_rows import Request
-from accounting.statement import Statement, event_of, validate_statement
+from accounting.statement import Statement, event_of, rounded_up, validate_statement
 from data.artifacts import read_labels
 from data.errors import UserError
 from data.store import read_json, write_json
-from flows import charges, figures, pages, private_report, report
+from flows import charges, figures, private_report, report
 from flows.context import Context
 from flows.statement import run_statement
 from tests.flows.run_directory import evaluation, finished, settings_of, write_votes_and_partition
@@ -232,7 +232,7 @@ def test_another_release_shows_as_spent(bare: Context) -> None:
     report.write(bare)
     after = read_json(bare.run.release / "privacy.json")["ledger"]["spent"]
     assert after > before
-    assert f'<td class="n">{pages.rounded_up(after)}</td>' in _html(bare)
+    assert f'<td class="n">{rounded_up(after)}</td>' in _html(bare)
 
 
 def test_private_report_is_closed_and_says_so(reported: Context) -> None:
@@ -276,10 +276,10 @@ def test_agreement_counts_ties_as_the_pluralitys_choice() -> None:
 def test_epsilon_is_never_rounded_down() -> None:
     """What a page prints for ε is at least ε, and within the last printed digit."""
     for epsilon in [*np.random.default_rng(0).uniform(0, 20, 500).tolist(), 0.0, 0.1, 1.0, 2.0004, 3e-6]:
-        shown = float(pages.rounded_up(epsilon))
-        assert epsilon <= shown < epsilon + 0.00101
-    assert pages.rounded_up(2.0) == "2"
-    assert pages.rounded_up(math.inf) == "∞"
+        shown = float(rounded_up(epsilon))
+        assert epsilon <= shown < epsilon + 0.000101
+    assert rounded_up(2.0) == "2"
+    assert rounded_up(math.inf) == "∞"
 
 
 def test_charts_are_the_same_bytes_every_time() -> None:
