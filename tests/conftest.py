@@ -6,6 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
+
+# A busy machine must not fail a property by being slow.
+settings.register_profile("pate", deadline=None)
+settings.load_profile("pate")
 
 
 @pytest.fixture(scope="session")
