@@ -340,7 +340,11 @@ def _refusal(row: Row[Any], requests: Sequence[Request], kept: list[float], aske
         f"ledger: dataset {row.name!r} has spent epsilon {spent:.4f} of its limit {limit:.4f} at delta "
         f"{row.delta:g}; asked: {wanted} of run {requests[0].run!r}, which would make it {total:.4f} at the "
         f"ledger's order {row.order:.4g}; nothing was spent, nothing released "
-        "(`pate ledger limit` raises the limit)"
+        + (
+            "(the settings' ledger.epsilon is the smaller limit)"
+            if limit < row.limit_epsilon
+            else "(`pate ledger limit` raises the stored limit)"
+        )
     )
 
 

@@ -50,6 +50,16 @@ def load_private(settings: DataSettings, seed: int, encoder: TableEncoder | None
     )
 
 
+def ignored_columns(settings: DataSettings, encoder: TableEncoder | None) -> tuple[str, ...]:
+    """Names of the private file's columns that are not used, since the public file does not have them."""
+    chosen = select(settings, "private")
+    if encoder is None or chosen is None:
+        return ()
+    used = {column.name for column in encoder.columns} | {settings.label, settings.unit, settings.id}
+    names = tables.schema_of(path_of(settings, chosen.part), "data.private").names
+    return tuple(name for name in names if name not in used)
+
+
 def source_files(settings: DataSettings, field: str) -> tuple[Path, ...]:
     """The files behind data.<field>; empty for an absent test part."""
     chosen = select(settings, field)

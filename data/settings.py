@@ -76,6 +76,8 @@ class DataSettings(BaseModel):
     @classmethod
     def _class_names_are_text(cls, values: object) -> object:
         if isinstance(values, dict) and isinstance(values.get("classes"), list):
+            if any(isinstance(name, bool) for name in values["classes"]):
+                raise ValueError("classes: YAML reads yes and no without quotes as true and false; quote the names")
             values = {**values, "classes": [c if isinstance(c, str) else str(c) for c in values["classes"]]}
         return values
 
@@ -83,6 +85,12 @@ class DataSettings(BaseModel):
     def _consistent(self) -> "DataSettings":
         if len(set(self.classes)) != len(self.classes):
             raise ValueError("classes: every name must be different")
+        if self.source not in TORCHVISION:
+            for field in ("private", "public"):
+                if field not in self.model_fields_set:
+                    raise ValueError(f"{field}: must be set for source {self.source}")
+            if "test" not in self.model_fields_set:
+                object.__setattr__(self, "test", None)
         if self.source == "parquet":
             if self.label is None:
                 raise ValueError("label: must name the label column of a parquet source")

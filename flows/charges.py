@@ -1,12 +1,15 @@
 """What a run charges to the ledger: the labels and the baseline, at their caps, before anything is drawn."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+from accounting.conversion import best_gaussian_order
 from accounting.cost import Guarantee, guarantee
+from accounting.curves import rdp
 from accounting.events import DPSGD, Event, NoisyMax, event_to_dict
-from accounting.ledger import Ledger, open_ledger
-from accounting.ledger_rows import COMMITTED, DRAWING, RESERVED, Account, Request, Reservation
+from accounting.ledger import Ledger, open_ledger, spent_epsilon
+from accounting.ledger_rows import COMMITTED, COUNTED, DRAWING, RESERVED, Account, Request, Reservation
 from accounting.statement import rounded_up
 from aggregation.settings import event as noisy_max
 from data.errors import UserError
@@ -92,6 +95,7 @@ def reserve_together(context: Context, stale: Mapping[str, Status]) -> None:
         if not drawn or stale[stage].deleted:
             wanted.append(request(context, stage, event))
     if wanted:
+        _tell_of_new_account(context)
         ledger, account = open_account(context.settings)
         ledger.reserve(account, wanted)
 
@@ -100,12 +104,10 @@ def require_charged(context: Context, stage: str) -> None:
     """Refuse to go on with a release that the ledger does not hold: another ledger, or one that was lost."""
     if stage not in ("aggregate", "baseline") or not (stage == "aggregate" or context.settings.baseline.enabled):
         return
-    url = context.settings.ledger_url
-    if exists(url):
-        ledger = open_ledger(url)
-        known = {account.name for account in ledger.accounts()}
-        name = context.settings.data.name
-        if name in known and any(r.state == COMMITTED for r in ledger.find(name, ledger_run(context), stage)):
+    known = _known(context.settings)
+    if known is not None:
+        ledger, account = known
+        if any(r.state == COMMITTED for r in ledger.find(account.name, ledger_run(context), stage)):
             return
     raise UserError(
         f"ledger.url: this ledger does not hold the charge of {stage} of run {context.run.name!r}, whose release lies "
@@ -113,14 +115,63 @@ def require_charged(context: Context, stage: str) -> None:
     )
 
 
-def peek(settings: Settings) -> tuple[float, float]:
-    """(ε spent, limit) of the dataset, without opening an account."""
-    if exists(settings.ledger_url):
-        ledger = open_ledger(settings.ledger_url)
-        for account in ledger.accounts():
-            if account.name == settings.data.name:
-                return ledger.spent(account.name), min(account.limit, settings.ledger.epsilon)
-    return 0.0, settings.ledger.epsilon
+def _known(settings: Settings) -> tuple[Ledger, Account] | None:
+    """The ledger and the dataset's account where both are there already; opens none."""
+    if not exists(settings.ledger_url):
+        return None
+    ledger = open_ledger(settings.ledger_url)
+    found = next((account for account in ledger.accounts() if account.name == settings.data.name), None)
+    return None if found is None else (ledger, found)
+
+
+def _tell_of_new_account(context: Context) -> None:
+    """A budget that starts at 0 should surprise nobody: the ledger lies in another folder, perhaps."""
+    settings = context.settings
+    if _known(settings) is None:
+        place = "ledger.url" if settings.ledger.url else str(Path(settings.run_root).resolve() / "ledger.sqlite")
+        context.console.say(
+            f"ledger: opens an account for dataset {settings.data.name!r} with limit ε = {settings.ledger.epsilon:g} "
+            f"on {place}: nothing is spent there yet"
+        )
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """ε spent, what it would be after a whole new run of these settings, and the limit."""
+
+    spent: float
+    after: float
+    limit: float
+    order: float
+
+
+def outlook(settings: Settings) -> Outlook:
+    """What a new run would bring the dataset's account to, without opening or charging it."""
+    known = _known(settings)
+    limit, counted = settings.ledger.epsilon, []
+    if known is not None:
+        ledger, account = known
+        limit = min(limit, account.limit)
+        counted = [e.rdp for e in ledger.events(account.name) if e.state in COUNTED]
+    order = known[1].order if known is not None else best_gaussian_order(limit, settings.ledger_delta)
+    events: list[Event] = [labels_event(settings)]
+    if settings.baseline.enabled:
+        events.append(baseline_event(settings))
+    new = [float(rdp(event, [order])[0]) for event in events]
+    delta = settings.ledger_delta
+    return Outlook(spent_epsilon(counted, order, delta), spent_epsilon(counted + new, order, delta), limit, order)
+
+
+def account_mismatch(settings: Settings) -> str:
+    """What of unit and δ differs from the account as it was opened; empty when nothing does."""
+    known = _known(settings)
+    if known is None:
+        return ""
+    stored = known[1]
+    given = {"unit": settings.unit, "delta": settings.ledger_delta}
+    return ", ".join(
+        f"{k} {v!r} (account: {getattr(stored, k)!r})" for k, v in given.items() if getattr(stored, k) != v
+    )
 
 
 def exists(url: str) -> bool:
@@ -131,18 +182,18 @@ def exists(url: str) -> bool:
 
 def cancel_unused(context: Context) -> None:
     """Give back charges of this run under which nothing was drawn: its stages turned out to be fresh."""
-    if not exists(context.settings.ledger_url):
+    known = _known(context.settings)
+    if known is None:
         return
-    ledger = open_ledger(context.settings.ledger_url)
-    if context.settings.data.name not in {account.name for account in ledger.accounts()}:
-        return
-    for held in ledger.find(context.settings.data.name, ledger_run(context)):
+    ledger, account = known
+    for held in ledger.find(account.name, ledger_run(context)):
         if held.state == RESERVED:
             ledger.cancel(held.id)
 
 
 def charge(context: Context, stage: str, event: Event) -> tuple[Ledger, Reservation]:
     """A reservation to draw under, told to the user before anything is drawn."""
+    _tell_of_new_account(context)
     ledger, account = open_account(context.settings)
     earlier = [r for r in ledger.find(account.name, ledger_run(context), stage) if r.state in (DRAWING, COMMITTED)]
     wanted = request(context, stage, event)

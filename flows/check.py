@@ -9,6 +9,8 @@ from accounting.statement import rounded_up
 from data.errors import UserError
 from data.identity import unit_ids
 from data.partition import forecast
+from data.private import ignored_columns
+from data.public import table_encoder
 from data.split import rows_of, unit_names
 from flows import charges
 from flows.settings import Settings
@@ -18,6 +20,9 @@ FEW_UNITS_A_SHARD = 10
 
 def forecast_run(settings: Settings) -> dict[str, Any]:
     """Units, shard sizes, published ε, what the ledger would hold, and warnings."""
+    from flows import work
+
+    work.check(settings)
     private = rows_of(settings.data, settings.seed, "private")
     public = rows_of(settings.data, settings.seed, "public")
     test = rows_of(settings.data, settings.seed, "test")
@@ -29,10 +34,8 @@ def forecast_run(settings: Settings) -> dict[str, Any]:
         raise UserError(f"teachers.count = {settings.teachers.count}: must be at most the number of private units")
     shards = forecast(units, settings.teachers.count)
     asked = charges.queries_asked(settings)
-    if asked > len(public.rows):
-        raise UserError(f"queries.count = {asked}: must be at most the {len(public.rows)} public inputs")
     published = charges.labels_guarantee(settings)
-    spent, limit = charges.peek(settings)
+    budget = charges.outlook(settings)
     warnings = []
     if settings.aggregation.delta >= 1 / units:
         warnings.append(f"aggregation.delta = {settings.aggregation.delta:g}: should be well below 1/units")
@@ -44,6 +47,14 @@ def forecast_run(settings: Settings) -> dict[str, Any]:
         warnings.append(f"about {shards.expected_empty:.0f} shards will be empty and cast the vote teachers.empty_vote")
     if shards.low < 3 * len(settings.data.class_names):
         warnings.append("some shards will likely lack a class")
+    if not budget.after <= budget.limit:
+        warnings.append("the ledger would refuse this run: labels and baseline together exceed the limit")
+    mismatch = charges.account_mismatch(settings)
+    if mismatch:
+        warnings.append(f"the ledger would refuse this run: {mismatch}")
+    ignored = ignored_columns(settings.data, table_encoder(settings.data, settings.seed))
+    if ignored:
+        warnings.append(f"the public file has no column {', '.join(ignored)}: not used")
     return {
         "run": settings.name,
         "records": len(private.rows),
@@ -53,8 +64,9 @@ def forecast_run(settings: Settings) -> dict[str, Any]:
         "asked": asked,
         "epsilon": published.epsilon,
         "delta": published.delta,
-        "ledger_spent": spent,
-        "ledger_limit": limit,
+        "ledger_spent": budget.spent,
+        "ledger_after": budget.after,
+        "ledger_limit": budget.limit,
         "warnings": warnings,
     }
 
@@ -67,5 +79,8 @@ def rows(result: dict[str, Any]) -> list[tuple[str, str]]:
         ("public inputs, test inputs", f"{result['public']}, {result['test']}"),
         ("units a shard", f"{shards['mean']:.1f} (95% of shards: {shards['low']} to {shards['high']})"),
         ("published ε, δ at the caps", f"{rounded_up(result['epsilon'])}, {result['delta']:g}"),
-        ("ledger: ε spent of limit", f"{result['ledger_spent']:.4f} of {result['ledger_limit']:g}"),
+        (
+            "ledger: ε spent, after this run, limit",
+            f"{rounded_up(result['ledger_spent'])}, {rounded_up(result['ledger_after'])}, {result['ledger_limit']:g}",
+        ),
     ]

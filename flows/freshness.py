@@ -3,7 +3,8 @@
 Never of what the upstream stages computed. If a key depended on the votes, then after a change of the teachers'
 settings labels would be drawn and charged anew when a vote had changed and reused when none had: the reuse itself, the
 ledger and a second release would tell whether one record made a shard trainable. So reuse is decided by settings and by
-the files' keyed digests (fixed for a run directory); digests of private outputs only find what is corrupt.
+the files' keyed digests (fixed for a run directory), and for what follows a release by the released files. Digests of
+private outputs only find what is corrupt.
 """
 
 import dataclasses
@@ -23,7 +24,8 @@ class Stage:
     """A stage: what it reads, which settings it depends on, what it writes. ``version`` rises with a new output.
 
     ``free``: settings that its output depends on, but not what it draws from private data; so does the test part.
-    When only these change a drawn outcome is released again, at no charge.
+    When only these change a drawn outcome is released again, at no charge. ``follows``: upstream stages whose
+    *released* files it must follow too, when they were drawn anew under the same settings.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Stage:
     settings: Callable[[Settings], Any]
     outputs: Callable[[Settings], tuple[str, ...]]
     free: Callable[[Settings], Any] = lambda settings: None
+    follows: tuple[str, ...] = ()
 
 
 Standing = Literal["fresh", "stale", "missing", "corrupt"]
@@ -74,6 +77,10 @@ def survey(context: Context, manifest: Manifest, stages: tuple[Stage, ...]) -> d
     out: dict[str, Status] = {}
     for stage in stages:
         inputs = {field: content[field] for field in stage.reads} | {name: out[name].key for name in stage.upstream}
+        for name in stage.follows:
+            record = manifest.stages.get(name)
+            outputs = record.outputs if record is not None else {}
+            inputs |= {path: value for path, value in outputs.items() if path.startswith("release/")}
         out[stage.name] = _status(context, manifest.stages.get(stage.name), stage, inputs)
     return out
 

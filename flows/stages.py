@@ -102,6 +102,7 @@ STAGES: tuple[Stage, ...] = (
         lambda s: [_dump(s, "student")],
         lambda s: _weights("release/student", s.student.model),
         lambda s: identity(s.data, "test"),
+        follows=("aggregate",),
     ),
     Stage(
         "baseline",
@@ -119,6 +120,7 @@ STAGES: tuple[Stage, ...] = (
         (),
         lambda s: [_dump(s, "report"), s.name, s.data.name, s.data.public_benchmark],
         lambda s: ("release/report.html", "release/privacy.json", "private/report-private.html"),
+        follows=("queries", "aggregate", "student", "baseline"),
     ),
 )
 NAMES = tuple(stage.name for stage in STAGES)
@@ -217,13 +219,20 @@ def opened(
 
 
 def _require_upstream(stage: Stage, statuses: dict[str, Status]) -> None:
+    needed = set(stage.upstream)
+    for earlier in reversed(STAGES):
+        if earlier.name in needed:
+            needed |= set(earlier.upstream)
     for name in stage.upstream:
-        status = statuses[name]
-        if status.standing == "corrupt":
-            _refuse_corrupt(name, status)
-        if status.standing != "fresh":
-            state = "is out of date" if status.standing == "stale" else "has not run"
-            raise UserError(f"{stage.name}: needs stage {name!r}, which {state}; run `pate {name}` first")
+        if statuses[name].standing == "corrupt":
+            _refuse_corrupt(name, statuses[name])
+    if all(statuses[name].standing == "fresh" for name in stage.upstream):
+        return
+    missing = [name for name in NAMES if name in needed and statuses[name].standing != "fresh"]
+    raise UserError(
+        f"{stage.name}: needs {', '.join(missing)}, not run yet or out of date; run them in this order, "
+        "or everything by `pate run`"
+    )
 
 
 def _refuse_corrupt(name: str, status: Status) -> None:
@@ -297,7 +306,7 @@ def reserve_run(settings: Settings, console: Console) -> None:
         statuses = freshness.survey(context, manifest, STAGES)
         stale = {name: status for name, status in statuses.items() if status.standing != "fresh"}
         if stale.keys() - {"report"}:
-            work.check(context)
+            work.check(settings)
         charges.reserve_together(context, stale)
 
 

@@ -53,12 +53,14 @@ def rows(result: dict[str, Any]) -> list[tuple[str, str]]:
     def percent(value: float | None) -> str:
         return "–" if value is None else f"{100 * value:.1f}%"
 
+    nonprivate = result["nonprivate_accuracy"]
+    shown = [] if nonprivate is None else [("non-private accuracy (public benchmark)", percent(nonprivate))]
     return [
         ("queries asked, answered", f"{result['asked']}, {result['answered']}"),
         ("published ε, δ", f"{rounded_up(result['epsilon'])}, {result['delta']:g}"),
         ("student accuracy", percent(result["student_accuracy"])),
         ("DP-SGD baseline accuracy", percent(result["baseline_accuracy"])),
-        ("non-private accuracy (public benchmark)", percent(result["nonprivate_accuracy"])),
+        *shown,
         ("ledger: ε spent of limit", f"{result['ledger_spent']:.4f} of {result['ledger_limit']:g}"),
         ("labels", result["labels"]),
         ("student", result["student"]),

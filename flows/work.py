@@ -16,11 +16,12 @@ from data.errors import UserError
 from data.examples import Examples, PrivateRecords
 from data.partition import partition as make_partition
 from data.partition import read_partition, write_partition
-from data.private import load_private
+from data.private import ignored_columns, load_private
 from data.public import load_public, load_test, table_encoder
 from data.store import digest, read_json, write_json
 from flows import charges
 from flows.context import Context
+from flows.settings import Settings
 from flows.statement import labels_statement
 
 
@@ -45,15 +46,14 @@ def rows_with_ids(public: Examples, ids: np.ndarray) -> np.ndarray:
     return rows
 
 
-def check(context: Context) -> None:
+def check(settings: Settings) -> None:
     """What can be found wrong with public data and settings, before anything is charged."""
     from baseline.networks import build as build_baseline
     from student.training import check as check_student
     from teachers.ensemble import check as check_teachers
 
-    settings = context.settings
     classes = len(settings.data.class_names)
-    public = _public(context)
+    public = load_public(settings.data, settings.seed)
     load_test(settings.data, settings.seed)
     asked = charges.queries_asked(settings)
     if asked > len(public.ids):
@@ -69,6 +69,9 @@ def partition(context: Context) -> None:
     """Private records → units → teachers. Released: nothing."""
     settings = context.settings
     records = _private_records(context)
+    ignored = ignored_columns(settings.data, table_encoder(settings.data, settings.seed))
+    if ignored:
+        context.console.say(f"partition: the public file has no column {', '.join(ignored)}: not used")
     write_partition(
         context.run.private / "partition.parquet", make_partition(records, settings.teachers.count, settings.seed)
     )

@@ -133,6 +133,12 @@ def test_deleting_the_labels_makes_a_new_charged_event_and_says_so(
     assert not result["reused"]
     assert "again, for a new event" in err
     assert sorted(_committed(root)) == ["aggregate", "aggregate", "baseline"]
+    # What was made from the old labels is out of date, whether or not the new ones happen to be the same.
+    code, result, _ = pate("run", *arguments, "--no-prefect")
+    assert code == 0
+    student = json.loads((root / "whole" / "private" / "manifest.json").read_text())["stages"]["student"]
+    assert student["inputs"]["release/labels.parquet"]
+    assert result["ledger_spent"] == json.loads(Path(result["privacy"]).read_text())["ledger"]["spent"]
 
 
 def test_changed_mechanism_reruns_its_dependants_only(pate: Pate, arguments: list[object], root: Path) -> None:
@@ -199,7 +205,10 @@ def test_a_stage_says_which_stage_it_needs(pate: Pate, small_config: Path, tmp_p
     """Stages alone run in their order."""
     code, result, _ = pate("vote", small_config, "--json", "--set", f"run_root={tmp_path}")
     assert code == 2
-    assert result["error"] == "vote: needs stage 'teach', which has not run; run `pate teach` first"
+    assert result["error"] == (
+        "vote: needs partition, teach, queries, not run yet or out of date; run them in this order, "
+        "or everything by `pate run`"
+    )
 
 
 @pytest.mark.parametrize(
