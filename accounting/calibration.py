@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 
@@ -71,6 +72,8 @@ def sigma_for(epsilon: float, delta: float, answers: int) -> float:
     return sigma
 
 
+# A run asks for the same noise when it reserves, trains and reports; the search takes seconds.
+@lru_cache(maxsize=64)
 def noise_multiplier_for(epsilon: float, delta: float, sampling_rate: float, steps: int) -> float:
     """The smallest noise multiplier, to 0.02%, with which DP-SGD costs at most (epsilon, delta), by PLD.
 

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDpEvent, SelfComposedDpEvent
@@ -36,6 +37,8 @@ class Guarantee:
     conversion: str
 
 
+# A pure function of numbers that a run asks for several times.
+@lru_cache(maxsize=256)
 def dpsgd_epsilon(event: DPSGD, delta: float, interval: float = PLD_INTERVAL) -> float:
     """epsilon of DP-SGD, the larger of adding and of removing a unit.
 
