@@ -95,9 +95,10 @@ def reserve_together(context: Context, stale: Mapping[str, Status]) -> None:
         if not drawn or stale[stage].deleted:
             wanted.append(request(context, stage, event))
     if wanted:
-        _tell_of_new_account(context)
+        new = _known(context.settings) is None
         ledger, account = open_account(context.settings)
         ledger.reserve(account, wanted)
+        _tell(context, new)
 
 
 def require_charged(context: Context, stage: str) -> None:
@@ -124,14 +125,14 @@ def _known(settings: Settings) -> tuple[Ledger, Account] | None:
     return None if found is None else (ledger, found)
 
 
-def _tell_of_new_account(context: Context) -> None:
+def _tell(context: Context, new: bool) -> None:
     """A budget that starts at 0 should surprise nobody: the ledger lies in another folder, perhaps."""
     settings = context.settings
-    if _known(settings) is None:
+    if new:
         place = "ledger.url" if settings.ledger.url else str(Path(settings.run_root).resolve() / "ledger.sqlite")
         context.console.say(
-            f"ledger: opens an account for dataset {settings.data.name!r} with limit ε = {settings.ledger.epsilon:g} "
-            f"on {place}: nothing is spent there yet"
+            f"ledger: opened an account for dataset {settings.data.name!r} with limit ε = {settings.ledger.epsilon:g} "
+            f"on {place}: nothing had been spent there"
         )
 
 
@@ -193,11 +194,12 @@ def cancel_unused(context: Context) -> None:
 
 def charge(context: Context, stage: str, event: Event) -> tuple[Ledger, Reservation]:
     """A reservation to draw under, told to the user before anything is drawn."""
-    _tell_of_new_account(context)
+    new = _known(context.settings) is None
     ledger, account = open_account(context.settings)
     earlier = [r for r in ledger.find(account.name, ledger_run(context), stage) if r.state in (DRAWING, COMMITTED)]
     wanted = request(context, stage, event)
     (held,) = ledger.reserve(account, [wanted])
+    _tell(context, new)
     again = " again, for a new event: what was drawn before stays spent" if earlier else ""
     name = event_to_dict(event)["mechanism"]
     context.console.say(
@@ -209,6 +211,10 @@ def charge(context: Context, stage: str, event: Event) -> tuple[Ledger, Reservat
 
 def drawn_before(context: Context, stage: str, binding: str) -> tuple[Ledger, list[Reservation]]:
     """This run's charges of a stage that were drawn under the same key and mechanism, oldest first."""
-    ledger, account = open_account(context.settings)
+    known = _known(context.settings)
+    if known is None:
+        # No account is opened for a question: that is said, and done, when something is charged.
+        return open_ledger(context.settings.ledger_url), []
+    ledger, account = known
     held = ledger.find(account.name, ledger_run(context), stage)
     return ledger, [r for r in held if r.binding == binding and r.state in (DRAWING, COMMITTED)]

@@ -5,7 +5,6 @@ a public benchmark, the non-private accuracy is shown, marked as such. All else 
 """
 
 import dataclasses
-import hashlib
 import math
 import re
 import warnings
@@ -24,7 +23,7 @@ from accounting.statement import Statement, privacy_statement, rounded_up
 from data.artifacts import read_labels, read_queries
 from data.errors import UserError
 from data.public import load_public
-from data.store import Run, read_json, write_json, write_text
+from data.store import Run, digest, read_json, write_json, write_text
 from flows import charges, figures, pages, private_report
 from flows.context import Context
 from flows.settings import Settings
@@ -141,18 +140,12 @@ def released_files(release: Path) -> list[dict[str, Any]]:
         {
             "name": f.name,
             "size": f.stat().st_size,
-            "digest": sha256(f),
+            "digest": digest(f),
             "what": _WHAT.get(f.name) or _WHAT.get(f.stem, ""),
         }
         for f in found
         if f.name not in ("report.html", "manifest.json")
     ]
-
-
-def sha256(path: Path) -> str:
-    """SHA-256 of a file's bytes, as ``sha256sum`` prints it: what whoever receives the file can check."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _baseline(release: Path, statement: Statement) -> Evaluated | None:

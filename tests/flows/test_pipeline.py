@@ -171,6 +171,17 @@ def test_a_full_budget_refuses_before_training(pate: Pate, small_config: Path, t
     assert open_ledger(f"sqlite:///{tmp_path}/ledger.sqlite").spent("digits") == 0
 
 
+def test_a_new_account_is_announced_once(pate: Pate, small_config: Path, tmp_path: Path) -> None:
+    """A budget that starts at 0 is said, so that a ledger in another folder surprises nobody."""
+    common = [small_config, "--no-prefect", "--set", f"run_root={tmp_path}", "--set", "baseline.enabled=false"]
+    code, _, err = pate("run", *common)
+    assert code == 0
+    assert err.count("opened an account for dataset 'digits'") == 1
+    code, _, err = pate("run", *common, "--run", "second")
+    assert code == 0
+    assert "opened an account" not in err
+
+
 def test_labels_and_baseline_are_charged_together_or_not_at_all(pate: Pate, small_config: Path, tmp_path: Path) -> None:
     """A budget that holds the labels alone is refused when the baseline is enabled."""
     alone = guarantee(ConfidentGNMax(3.0, 8.0, 4.0, 40, 25), 1e-4).epsilon
