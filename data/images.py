@@ -38,6 +38,22 @@ def _torchvision(settings: DataSettings, part: str) -> tuple[np.ndarray, np.ndar
     return loaded.data.numpy()[:, None], loaded.targets.numpy()
 
 
+def count(settings: DataSettings, part: str) -> int:
+    """Records of a part."""
+    return len(read(settings, part)[1])
+
+
+def ids(settings: DataSettings, part: str) -> np.ndarray:
+    """Public ids (N,) of a part: 0-based rows of the source."""
+    return np.arange(count(settings, part), dtype=np.int64)
+
+
+def unit_names(settings: DataSettings, part: str) -> list[bytes]:
+    """What names the unit of each image: its whole content with its label."""
+    pixels, labels = read(settings, part)
+    return [image.tobytes() + bytes([label]) for image, label in zip(pixels, labels.tolist(), strict=True)]
+
+
 def read(settings: DataSettings, part: str) -> tuple[np.ndarray, np.ndarray]:
     """All images (N, channels, height, width) uint8 of a part in the source's order, and their labels (N,) int32."""
     if settings.source == "digits":

@@ -15,8 +15,8 @@ from data.encoding import TableEncoder, encode
 from data.errors import UserError
 from data.examples import PrivateRecords
 from data.identity import unit_ids
-from data.selectors import WHOLE, select
-from data.settings import DataSettings
+from data.selectors import select
+from data.settings import TABLES, DataSettings
 from data.split import path_of, rows_of, unit_names
 
 _CHUNK = 1 << 20
@@ -29,7 +29,7 @@ def load_private(settings: DataSettings, seed: int, encoder: TableEncoder | None
         raise UserError("data.private: must be set")
     names = unit_names(settings, chosen.part)
     units = unit_ids([names[row] for row in chosen.rows], seed)
-    if settings.source != "parquet" or encoder is None:
+    if encoder is None:
         pixels, labels = images.read(settings, chosen.part)
         return PrivateRecords(pixels[chosen.rows], labels[chosen.rows], units, units)
     path = path_of(settings, chosen.part)
@@ -65,9 +65,9 @@ def source_files(settings: DataSettings, field: str) -> tuple[Path, ...]:
     chosen = select(settings, field)
     if chosen is None:
         return ()
-    if settings.source == "parquet":
+    if settings.source in TABLES:
         return (path_of(settings, chosen.part),)
-    return images.files(settings, chosen.part if chosen.part != WHOLE else WHOLE)
+    return images.files(settings, chosen.part)
 
 
 def keyed_digest(files: tuple[Path, ...], key: bytes) -> str:

@@ -13,7 +13,7 @@ from data import images, tables
 from data.encoding import TableEncoder, encode, fit_encoder
 from data.errors import UserError
 from data.examples import Examples
-from data.settings import DataSettings
+from data.settings import TABLES, DataSettings
 from data.split import Rows, path_of, rows_of
 
 
@@ -40,7 +40,7 @@ def _rows(settings: DataSettings, seed: int, field: str) -> Rows:
 
 def table_encoder(settings: DataSettings, seed: int) -> TableEncoder | None:
     """The encoder fitted on the public part's features; None for images."""
-    if settings.source != "parquet":
+    if settings.source not in TABLES:
         return None
     public = _rows(settings, seed, "public")
     path = path_of(settings, public.part)
@@ -71,9 +71,10 @@ def load_test(settings: DataSettings, seed: int) -> Examples | None:
 
 def _load(settings: DataSettings, seed: int, field: str, *, labelled: bool) -> Examples:
     chosen = _rows(settings, seed, field)
-    if settings.source != "parquet":
+    if settings.source not in TABLES:
         pixels, labels = images.read(settings, chosen.part)
-        return Examples(pixels[chosen.rows], chosen.rows.astype(np.int64), labels[chosen.rows] if labelled else None)
+        ids = images.ids(settings, chosen.part)[chosen.rows]
+        return Examples(pixels[chosen.rows], ids, labels[chosen.rows] if labelled else None)
     encoder = table_encoder(settings, seed)
     if encoder is None:
         raise UserError("data.source: must be a table here")

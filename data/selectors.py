@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data.errors import UserError
-from data.settings import TORCHVISION, DataSettings
+from data.settings import FILES, TORCHVISION, DataSettings
 
 _SLICED = re.compile(r"^(?P<part>.+?)(?:\[(?P<start>\d*):(?P<stop>\d*)\])?$")
 WHOLE = "all"
@@ -22,7 +22,7 @@ class Selection:
 
 
 def part_names(settings: DataSettings) -> tuple[str, ...]:
-    """The named parts of a source; a Parquet source also takes paths."""
+    """The named parts of a source; sources of files also take paths."""
     if settings.source in TORCHVISION:
         return ("train", "test")
     return (WHOLE,) if settings.source == "digits" or settings.path else ()
@@ -38,15 +38,16 @@ def select(settings: DataSettings, field: str) -> Selection | None:
     match = _SLICED.match(value)
     part = match["part"] if match else value
     if part not in part_names(settings):
-        if settings.source != "parquet":
+        if settings.source not in FILES:
             allowed = ", ".join(part_names(settings))
             raise UserError(f"data.{field} = {value!r}: must be a slice of {allowed}, or a count of units")
         # Resolved: two spellings of a path, or a link to it, are one file.
         part = str(Path(part).expanduser().resolve())
         if not Path(part).exists():
             raise UserError(f"data.{field} = {value!r}: no such file")
-        if not Path(part).is_file():
-            raise UserError(f"data.{field} = {value!r}: must be a file")
+        folder = settings.source == "imagefolder"
+        if Path(part).is_dir() != folder:
+            raise UserError(f"data.{field} = {value!r}: must be a {'folder' if folder else 'file'}")
     start = int(match["start"]) if match and match["start"] else 0
     stop = int(match["stop"]) if match and match["stop"] else None
     if stop is not None and stop <= start:

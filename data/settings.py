@@ -5,7 +5,29 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Selector = Annotated[int | str, Field(union_mode="left_to_right")]
-TORCHVISION = ("MNIST",)
+Source = Literal["digits", "MNIST", "FashionMNIST", "SVHN", "CIFAR10", "parquet", "csv", "npz", "imagefolder"]
+TORCHVISION = ("MNIST", "FashionMNIST", "SVHN", "CIFAR10")
+TABLES = ("parquet", "csv")
+FILES = (*TABLES, "npz", "imagefolder")
+_TORCHVISION_CLASSES = {
+    "FashionMNIST": (
+        *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
+        *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
+    ),
+    "CIFAR10": ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+}
+# Which sources a field is for; a field that is not named here is for all of them.
+_FIELDS_OF = {
+    "path": FILES,
+    "label": (*TABLES, "npz"),
+    "id": FILES,
+    "unit": FILES,
+    "subgroup": (*TABLES, "npz"),
+    "encoding": ("csv",),
+    "delimiter": ("csv",),
+    "decimal": ("csv",),
+    "image_size": ("imagefolder",),
+}
 
 
 class DataSettings(BaseModel):
@@ -20,10 +42,13 @@ class DataSettings(BaseModel):
         title="Dataset name",
         description="The private dataset's name on the ledger. It owns the budget: keep it when rows are edited.",
     )
-    source: Literal["digits", "MNIST", "parquet"] = Field(
-        "digits",
-        title="Source",
-        description="Where records come from: scikit-learn's digits, torchvision, or Parquet.",
+    source: Literal["digits", "MNIST", "FashionMNIST", "SVHN", "CIFAR10", "parquet", "csv", "npz", "imagefolder"] = (
+        Field(
+            "digits",
+            title="Source",
+            description="Where records come from: scikit-learn's digits, torchvision, tables (parquet, csv), NumPy arrays "
+            "(npz), or a folder of images with a folder a class (imagefolder).",
+        )
     )
     root: str = Field(
         "~/.cache/pate",
@@ -32,19 +57,47 @@ class DataSettings(BaseModel):
     )
     path: str | None = Field(
         None,
-        title="Parquet file",
-        description="One Parquet file that private, public and test are split from by unit.",
+        title="One file for all parts",
+        description="One file (imagefolder: folder) that private, public and test are split from by unit.",
     )
-    label: str | None = Field(None, title="Label column", description="Column with the label (Parquet).")
+    label: str | None = Field(
+        None, title="Label column", description="Column (npz: array; default labels) with the label."
+    )
     id: str | None = Field(
         None,
         title="Id column",
-        description="Column with a stable id of each record (Parquet); becomes public_id.",
+        description="Column (npz: array) with a stable id of each record, which becomes public_id; imagefolder: path "
+        "takes each image's path in its folder.",
     )
     unit: str | None = Field(
         None,
         title="Unit column",
-        description="Column naming the person or group that is protected (Parquet). Without it the unit is the record.",
+        description="Column (npz: array) naming the person or group that is protected; imagefolder: a regular "
+        "expression whose first group, found in an image's file name, names it. Without it the unit is the record.",
+    )
+    subgroup: list[str] = Field(
+        default_factory=list,
+        title="Subgroup columns",
+        description="Columns (npz: arrays) of the test part by whose values accuracy is reported.",
+    )
+    encoding: str | None = Field(
+        None, title="Encoding", description="Text encoding of CSV files (utf-8, cp1252, ...); default: UTF-8."
+    )
+    delimiter: str | None = Field(
+        None,
+        min_length=1,
+        max_length=1,
+        title="Delimiter",
+        description="What separates CSV columns; default: found from the header line of the public file.",
+    )
+    decimal: Literal[".", ","] = Field(".", title="Decimal mark", description="Of numbers in CSV files.")
+    image_size: int | None = Field(
+        None,
+        ge=4,
+        le=1024,
+        title="Image size",
+        description="Images of an imagefolder are resized to this many pixels a side; default: the public images' "
+        "own size, which must then be one.",
     )
     classes: list[str] = Field(
         default_factory=list,
@@ -91,20 +144,22 @@ class DataSettings(BaseModel):
                     raise ValueError(f"{field}: must be set for source {self.source}")
             if "test" not in self.model_fields_set:
                 object.__setattr__(self, "test", None)
-        if self.source == "parquet":
-            if self.label is None:
-                raise ValueError("label: must name the label column of a parquet source")
-            if len(self.classes) < 2:
-                raise ValueError("classes: must list the names of at least 2 classes for a parquet source")
-        else:
-            for field in ("path", "label", "id", "unit"):
-                if getattr(self, field) is not None:
-                    raise ValueError(f"{field}: is for parquet sources, not for {self.source}")
-            if self.classes and len(self.classes) != 10:
-                raise ValueError(f"classes: {self.source} has 10 classes, not {len(self.classes)}")
+        for field, sources in _FIELDS_OF.items():
+            if self.source not in sources and getattr(self, field) != type(self).model_fields[field].get_default(
+                call_default_factory=True
+            ):
+                raise ValueError(f"{field}: is for {', '.join(sources)} sources, not for {self.source}")
+        if self.source in TABLES and self.label is None:
+            raise ValueError(f"label: must name the label column of a {self.source} source")
+        if self.source in FILES and len(self.classes) < 2:
+            raise ValueError(f"classes: must list the names of at least 2 classes for source {self.source}")
+        if self.source not in FILES and self.classes and len(self.classes) != 10:
+            raise ValueError(f"classes: {self.source} has 10 classes, not {len(self.classes)}")
+        if self.source == "imagefolder" and self.id not in (None, "path"):
+            raise ValueError(f"id = {self.id!r}: must be path, or absent, for source imagefolder")
         return self
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The C class names; the digits sources have '0' to '9'."""
-        return tuple(self.classes) or tuple(str(digit) for digit in range(10))
+        """The C class names: as declared, else those of the source ('0' to '9' for digits)."""
+        return tuple(self.classes) or _TORCHVISION_CLASSES.get(self.source, tuple(str(digit) for digit in range(10)))

@@ -10,7 +10,7 @@ from data import images, tables
 from data.errors import UserError
 from data.identity import split_by_count, unit_ids
 from data.selectors import WHOLE, Selection, select
-from data.settings import DataSettings
+from data.settings import FILES, TABLES, DataSettings
 
 
 @dataclass(frozen=True)
@@ -22,23 +22,22 @@ class Rows:
 
 
 def path_of(settings: DataSettings, part: str) -> Path:
-    """The Parquet file behind a part."""
+    """The file (imagefolder: the folder) behind a part."""
     return Path(settings.path).expanduser() if part == WHOLE and settings.path else Path(part)
 
 
 def row_count(settings: DataSettings, part: str) -> int:
     """Rows of a part; for tables from the file's metadata alone."""
-    if settings.source == "parquet":
+    if settings.source in TABLES:
         with tables.open_table(path_of(settings, part), "data") as table:
             return int(table.metadata.num_rows)
-    return len(images.read(settings, part)[1])
+    return images.count(settings, part)
 
 
 def unit_names(settings: DataSettings, part: str) -> list[bytes]:
     """What names the unit of each row: the unit column, else the id column, else the record's whole content."""
-    if settings.source != "parquet":
-        pixels, labels = images.read(settings, part)
-        return [image.tobytes() + bytes([label]) for image, label in zip(pixels, labels.tolist(), strict=True)]
+    if settings.source not in TABLES:
+        return images.unit_names(settings, part)
     path = path_of(settings, part)
     schema = tables.schema_of(path, "data")
     column = settings.unit or settings.id
@@ -88,7 +87,7 @@ def rows_of(settings: DataSettings, seed: int, field: str) -> Rows | None:
 
 
 def _same_file(settings: DataSettings, one: str, other: str) -> bool:
-    if one == other or settings.source != "parquet":
+    if one == other or settings.source not in FILES:
         return one == other
     first, second = path_of(settings, one), path_of(settings, other)
     return first.exists() and second.exists() and first.samefile(second)

@@ -25,7 +25,7 @@ CONFIGS = Path(__file__).parents[2] / "configs"
         ("baseline.delta=1e-5", "baseline.delta = 1e-05: must be the ledger's delta = 0.0001"),
         ("aggregation.max_queries=10", "queries.count = 40: must be at most aggregation.max_queries = 10"),
         ("data.source=parquet", "data.label: must name the label column"),
-        ("data.label=x", "data.label: is for parquet sources, not for digits"),
+        ("data.label=x", "data.label: is for parquet, csv, npz sources, not for digits"),
         ("seed=abc", "seed = 'abc': input should be a valid integer"),
         ("teachers.count", "--set 'teachers.count': must be key.sub=value"),
         ("name=../x", "name = '../x'"),
