@@ -46,8 +46,8 @@ class DataSettings(BaseModel):
         Field(
             "digits",
             title="Source",
-            description="Where records come from: scikit-learn's digits, torchvision, tables (parquet, csv), NumPy arrays "
-            "(npz), or a folder of images with a folder a class (imagefolder).",
+            description="Where records come from: scikit-learn's digits, torchvision, tables (parquet, csv), NumPy "
+            "arrays (npz), or a folder of images with a folder a class (imagefolder).",
         )
     )
     root: str = Field(
