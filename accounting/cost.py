@@ -11,7 +11,7 @@ from scipy.special import log_ndtr
 
 from accounting import conversion as convert
 from accounting import curves
-from accounting.events import DPSGD, Event
+from accounting.events import DPSGD, Event, Gaussian, Generic, PureDP
 from accounting.orders import default_orders
 
 # Privacy losses are put on a grid of this step, pessimistically ("connect the dots", Doroshenko et al. 2022).
@@ -105,6 +105,8 @@ def guarantee(
     """
     if isinstance(event, DPSGD):
         return Guarantee(number, dpsgd_epsilon(event, delta), float(delta), None, "profile")
+    if isinstance(event, Generic):
+        return _generic(event, delta, number, conversion)
     orders = np.array(default_orders())
     if number == "data_independent":
         near = _promising(event, orders, delta, conversion)
@@ -113,6 +115,20 @@ def guarantee(
             return Guarantee(number, found, float(delta), order, conversion)
     found, order = convert.epsilon(curves.rdp(event, orders, number), orders, delta, conversion)
     return Guarantee(number, found, float(delta), order, conversion)
+
+
+def _generic(event: Generic, delta: float, number: curves.Number, conversion: convert.Conversion) -> Guarantee:
+    """Gaussian noise: the exact profile. Pure mechanisms: the smaller of their sum, which needs no delta, and RDP."""
+    small = convert.checked_delta(delta)
+    if isinstance(event, Gaussian):
+        mu = event.sensitivity * math.sqrt(event.count) / event.sigma
+        return Guarantee(number, gaussian_epsilon(mu, small) if mu else 0.0, small, None, "profile")
+    one = event.epsilon if isinstance(event, PureDP) else event.sensitivity / event.scale
+    orders = np.array(default_orders())
+    found, order = convert.epsilon(curves.rdp(event, orders, number), orders, small, conversion, warn=False)
+    if event.count * one <= found:
+        return Guarantee(number, event.count * one, small, None, "pure")
+    return Guarantee(number, found, small, order, conversion)
 
 
 def _promising(event: Event, orders: np.ndarray, delta: float, conversion: convert.Conversion) -> np.ndarray:

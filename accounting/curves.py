@@ -10,9 +10,20 @@ from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDp
 from dp_accounting.rdp import RdpAccountant
 from numpy.typing import NDArray
 
-from accounting.events import DPSGD, ConfidentGNMax, Event, GNMax, LNMax
+from accounting.events import (
+    DPSGD,
+    ConfidentGNMax,
+    Event,
+    Gaussian,
+    GNMax,
+    InteractiveGNMax,
+    Laplace,
+    LNMax,
+    PureDP,
+    Thresholded,
+)
 from accounting.gaussian_supremum import gaussian_bound
-from accounting.laplace_supremum import laplace_bound
+from accounting.laplace_supremum import laplace_bound, laplace_mechanism, randomized_response
 from accounting.suprema import checked_orders, gaussian_argmax, laplace_argmax, threshold_test
 from data.errors import UserError
 
@@ -21,23 +32,31 @@ Number = Literal["textbook", "data_independent"]
 
 
 def rdp_per_answer(event: Event, orders: object, number: Number = "data_independent") -> Array:
-    """RDP of one answer (for DP-SGD: of one step), (O,).
+    """RDP of one answer (of DP-SGD: one step; of a generic mechanism: one release), (O,).
 
     textbook: alpha / sigma^2 (P18, Proposition 8); for Laplace noise the smaller of two Laplace mechanisms and
     2/b-DP (P17). data_independent: the certified supremum over all votes. DP-SGD: the Poisson-subsampled Gaussian
-    of dp_accounting, which covers adding and removing a unit; both numbers are the same.
+    of dp_accounting, which covers adding and removing a unit. Generic mechanisms: Mironov 2017, Propositions 6 and 7;
+    a pure one costs what randomized response of its epsilon does, which dominates it. For these three both numbers
+    are the same.
     """
     alpha = checked_orders(orders)
     if number not in ("textbook", "data_independent"):
         raise UserError(f"number = {number!r}: must be textbook or data_independent")
     exact = number == "data_independent"
     match event:
-        case GNMax(sigma=sigma) | ConfidentGNMax(sigma=sigma):
+        case GNMax(sigma=sigma) | ConfidentGNMax(sigma=sigma) | InteractiveGNMax(sigma=sigma):
             return gaussian_argmax(sigma, alpha) if exact else gaussian_bound(2**0.5 / sigma, alpha)
         case LNMax(scale=scale):
             return laplace_argmax(scale, alpha) if exact else laplace_bound(scale, alpha)
         case DPSGD():
             return _subsampled_gaussian(event, alpha)
+        case Gaussian():
+            return gaussian_bound(event.sensitivity / event.sigma, alpha)
+        case Laplace():
+            return laplace_mechanism(event.sensitivity / event.scale, alpha)
+        case PureDP():
+            return randomized_response(event.epsilon, alpha)
 
 
 @contextlib.contextmanager
@@ -71,12 +90,26 @@ def _subsampled_gaussian(event: DPSGD, alpha: Array) -> Array:
     return step
 
 
-def rdp_per_test(event: ConfidentGNMax, orders: object, number: Number = "data_independent") -> Array:
-    """RDP of one threshold test, (O,): alpha / (2 sigma_T^2), or the certified supremum over its released bit."""
+def rdp_per_test(event: Thresholded, orders: object, number: Number = "data_independent") -> Array:
+    """RDP of one threshold test, (O,): alpha / (2 sigma_T^2), or the certified supremum over its released bit.
+
+    Its statistic, max_j v_j or max_j (v_j - n p_j), is any real number and moves by at most 1.
+    """
     alpha = checked_orders(orders)
     if number == "data_independent":
         return threshold_test(event.threshold_sigma, alpha)
     return gaussian_bound(1 / event.threshold_sigma, alpha)
+
+
+def repetitions(event: Event) -> int:
+    """How often the event pays :func:`rdp_per_answer`: its cap on answers, its steps, or its count."""
+    match event:
+        case DPSGD():
+            return event.steps
+        case Gaussian() | Laplace() | PureDP():
+            return event.count
+        case _:
+            return event.answers
 
 
 def rdp(event: Event, orders: object, number: Number = "data_independent") -> Array:
@@ -90,11 +123,11 @@ def rdp(event: Event, orders: object, number: Number = "data_independent") -> Ar
         UserError: an order that is not above 1, or an unknown number.
     """
     alpha = checked_orders(orders)
-    count = event.steps if isinstance(event, DPSGD) else event.answers
+    count = repetitions(event)
     total = np.zeros(len(alpha))
     # 0 answers at an infinite cost would be NaN: nothing done costs nothing.
     if count:
         total = total + count * rdp_per_answer(event, alpha, number)
-    if isinstance(event, ConfidentGNMax) and event.queries:
+    if isinstance(event, Thresholded) and event.queries:
         total = total + event.queries * rdp_per_test(event, alpha, number)
     return total

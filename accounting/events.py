@@ -49,6 +49,17 @@ class GNMax:
         _count("answers", self.answers, 0)
 
 
+def _tested(sigma: float, threshold: float, threshold_sigma: float, queries: int, answers: int) -> None:
+    _positive("sigma", sigma)
+    _positive("threshold_sigma", threshold_sigma)
+    if not math.isfinite(threshold):
+        raise UserError(f"threshold = {threshold!r}: must be a finite number")
+    _count("queries", queries, 0)
+    _count("answers", answers, 0)
+    if answers > queries:
+        raise UserError(f"answers = {answers}: must be at most the {queries} queries asked")
+
+
 @dataclass(frozen=True)
 class ConfidentGNMax:
     """Confident-GNMax [P18]: if max_j v_j + N(0, threshold_sigma^2) >= threshold answer by GNMax, else abstain.
@@ -63,14 +74,26 @@ class ConfidentGNMax:
     answers: int
 
     def __post_init__(self) -> None:
-        _positive("sigma", self.sigma)
-        _positive("threshold_sigma", self.threshold_sigma)
-        if not math.isfinite(self.threshold):
-            raise UserError(f"threshold = {self.threshold!r}: must be a finite number")
-        _count("queries", self.queries, 0)
-        _count("answers", self.answers, 0)
-        if self.answers > self.queries:
-            raise UserError(f"answers = {self.answers}: must be at most the {self.queries} queries asked")
+        _tested(self.sigma, self.threshold, self.threshold_sigma, self.queries, self.answers)
+
+
+@dataclass(frozen=True)
+class InteractiveGNMax:
+    """Interactive-GNMax [P18]: if max_j (v_j - n p_j) + N(0, threshold_sigma^2) >= threshold answer by GNMax.
+
+    p is the student's prediction for the query, a function of public inputs and of what was released before; n is
+    the number of teachers. Else the student's own label stands where it is sure of it, or the query abstains: both
+    are known from p and the test. At most ``queries`` tests and ``answers`` answers.
+    """
+
+    sigma: float
+    threshold: float
+    threshold_sigma: float
+    queries: int
+    answers: int
+
+    def __post_init__(self) -> None:
+        _tested(self.sigma, self.threshold, self.threshold_sigma, self.queries, self.answers)
 
 
 @dataclass(frozen=True)
@@ -88,14 +111,66 @@ class DPSGD:
         _count("steps", self.steps, 0)
 
 
-NoisyMax = LNMax | GNMax | ConfidentGNMax
-Event = NoisyMax | DPSGD
+@dataclass(frozen=True)
+class Gaussian:
+    """``count`` releases of a vector plus N(0, sigma^2 I); one unit moves it by at most ``sensitivity`` (L2)."""
+
+    sigma: float
+    sensitivity: float
+    count: int
+
+    def __post_init__(self) -> None:
+        _positive("sigma", self.sigma)
+        _positive("sensitivity", self.sensitivity)
+        _count("count", self.count, 0)
+
+
+@dataclass(frozen=True)
+class Laplace:
+    """``count`` releases of a number plus Lap(scale); one unit moves it by at most ``sensitivity``."""
+
+    scale: float
+    sensitivity: float
+    count: int
+
+    def __post_init__(self) -> None:
+        _positive("scale", self.scale)
+        _positive("sensitivity", self.sensitivity)
+        _count("count", self.count, 0)
+
+
+@dataclass(frozen=True)
+class PureDP:
+    """``count`` releases by mechanisms of which only (epsilon, 0)-DP is known, each for any earlier outcomes.
+
+    There is no event for what is only known to be (epsilon, delta)-DP: its Renyi divergence may be infinite, so a
+    ledger at one order cannot account for it.
+    """
+
+    epsilon: float
+    count: int
+
+    def __post_init__(self) -> None:
+        _positive("epsilon", self.epsilon)
+        _count("count", self.count, 0)
+
+
+# A test decides whether a query is answered.
+Thresholded = ConfidentGNMax | InteractiveGNMax
+NoisyMax = LNMax | GNMax | ConfidentGNMax | InteractiveGNMax
+# Mechanisms outside PATE that a ledger may hold beside it.
+Generic = Gaussian | Laplace | PureDP
+Event = NoisyMax | DPSGD | Generic
 
 _KINDS: dict[str, type[Event]] = {
     "lnmax": LNMax,
     "gnmax": GNMax,
     "confident-gnmax": ConfidentGNMax,
+    "interactive-gnmax": InteractiveGNMax,
     "dp-sgd": DPSGD,
+    "gaussian": Gaussian,
+    "laplace": Laplace,
+    "pure-dp": PureDP,
 }
 
 

@@ -22,26 +22,43 @@ LARGEST_TILT = 8.0
 TOLERANCE, TOLERANCE_TIMES_SHIFT = 0.006, 3e-4
 
 
-def histogram_bound(scale: float, orders: Array) -> Array:
-    """RDP of the noisy histogram: two counts move by 1 each (Mironov 2017, Proposition 6, twice)."""
-    s, beta = 1.0 / scale, orders - 1
-    log_mass = np.logaddexp(np.log(orders / (2 * orders - 1)) + beta * s, np.log(beta / (2 * orders - 1)) - orders * s)
-    return 2 * log_mass / beta
+def _exp_excess(x: Array) -> Array:
+    """e^x - 1 - x >= 0, without cancellation near 0 (a series with remainder below 1e-17 of it)."""
+    y = np.clip(x, -0.02, 0.02)
+    near = y * y / 2 * (1 + y / 3 * (1 + y / 4 * (1 + y / 5 * (1 + y / 6 * (1 + y / 7 * (1 + y / 8))))))
+    return np.where(np.abs(x) < 0.02, near, np.expm1(x) - x)
 
 
-def pure_bound(scale: float, orders: Array) -> Array:
-    """RDP of randomized response of epsilon = 2/scale, of which every (2/scale)-DP pair is a post-processing.
+def laplace_mechanism(shift: float, orders: Array) -> Array:
+    """D_alpha of Lap(1) from Lap(1) + shift (Mironov 2017, Proposition 6):
 
-    (Kairouz, Oh and Viswanath 2015, Theorem 10 of arXiv 1311.0776 for the dominance.)
+    (1/beta) log(alpha/(2 alpha - 1) e^(beta shift) + beta/(2 alpha - 1) e^(-alpha shift)), beta = alpha - 1, at most
+    shift. For small shifts 1 is taken out of the logarithm's argument by hand, since rounding would eat the rest.
     """
-    epsilon = 2.0 / scale
-    log_mass = np.logaddexp(orders * epsilon, (1 - orders) * epsilon) - np.logaddexp(0.0, epsilon)
-    return np.minimum(log_mass / (orders - 1), epsilon)
+    beta, whole = orders - 1, 2 * orders - 1
+    far = np.logaddexp(np.log(orders / whole) + beta * shift, np.log(beta / whole) - orders * shift)
+    x = np.minimum(beta * shift, 1.0)
+    near = np.log1p((orders * _exp_excess(x) + beta * _exp_excess(-orders * shift)) / whole)
+    return np.minimum(np.where(beta * shift < 1.0, near, far) / beta, shift)
+
+
+def randomized_response(epsilon: float, orders: Array) -> Array:
+    """D_alpha of the two laws of a bit told truly with odds e^epsilon, at most epsilon.
+
+    Every epsilon-DP pair is a post-processing of this one (Kairouz, Oh and Viswanath 2015, Theorem 10 of arXiv
+    1311.0776).
+    """
+    beta = orders - 1
+    far = np.logaddexp(orders * epsilon, -beta * epsilon) - np.logaddexp(0.0, epsilon)
+    true, x = 1 / (1 + np.exp(-epsilon)), np.minimum(beta * epsilon, 1.0)
+    near = np.log1p(true * _exp_excess(x) + (1 - true) * _exp_excess(-x) + np.tanh(epsilon / 2) * x)
+    return np.minimum(np.where(beta * epsilon < 1.0, near, far) / beta, epsilon)
 
 
 def laplace_bound(scale: float, orders: Array) -> Array:
-    """The smaller of the two: what is known without looking at the argmax."""
-    return np.minimum(histogram_bound(scale, orders), pure_bound(scale, orders))
+    """What is known of LNMax without looking at the argmax: the smaller of the noisy histogram, where two counts move
+    by 1 each, and of randomized response of 2/scale."""
+    return np.minimum(2 * laplace_mechanism(1.0 / scale, orders), randomized_response(2.0 / scale, orders))
 
 
 def _tail(x: Array) -> Array:
@@ -185,7 +202,7 @@ def laplace_supremum(scale: float, orders: Array) -> Array:
         return result
     alpha = orders[todo]
     two, attained = _two_classes(shift, alpha)
-    one = histogram_bound(scale, alpha) / 2
+    one = laplace_mechanism(1.0 / scale, alpha)
     rows = zip(alpha.tolist(), two.tolist(), attained.tolist(), one.tolist(), strict=True)
     near, far, floor = (np.array(c) for c in zip(*[_region(shift, *row) for row in rows], strict=True))
     axis = np.arange(-near.max(), far.max()) + 0.5

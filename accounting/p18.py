@@ -8,13 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, logsumexp, ndtr
 
-from accounting.events import ConfidentGNMax, GNMax, LNMax, NoisyMax
+from accounting.events import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, NoisyMax
 from accounting.gaussian_supremum import gaussian_bound
 from accounting.laplace_supremum import laplace_bound
 from accounting.suprema import checked_orders
 from data.errors import UserError
 
 Array = NDArray[np.float64]
+
+_INTERACTIVE = "mechanism = 'interactive-gnmax': has no such number from votes alone; its test depends on predictions"
 
 
 def checked_votes(votes: object) -> Array:
@@ -113,6 +115,8 @@ def answer_probability(votes: Array, event: ConfidentGNMax) -> Array:
 def expected_answers(votes: object, event: NoisyMax) -> float:
     """Expected number of answers over these queries, were there no cap on answers. PRIVATE."""
     v = checked_votes(votes)
+    if isinstance(event, InteractiveGNMax):
+        raise UserError(_INTERACTIVE)
     return float(answer_probability(v, event).sum()) if isinstance(event, ConfidentGNMax) else float(len(v))
 
 
@@ -143,6 +147,8 @@ def per_query_rdp(votes: object, event: NoisyMax, orders: object) -> Array:
         case ConfidentGNMax(sigma=sigma):
             answers = gaussian_rdp(log_other_outcome(v, sigma), sigma, alpha)
             return _test_rdp(v, event, alpha) + answer_probability(v, event)[:, None] * answers
+        case InteractiveGNMax():
+            raise UserError(_INTERACTIVE)
 
 
 def data_dependent_rdp(votes: object, event: NoisyMax, orders: object) -> Array:

@@ -12,10 +12,21 @@ from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
-from accounting.events import DPSGD, ConfidentGNMax, GNMax, LNMax, NoisyMax, event_from_dict, event_to_dict
+from accounting.events import (
+    DPSGD,
+    ConfidentGNMax,
+    GNMax,
+    InteractiveGNMax,
+    LNMax,
+    NoisyMax,
+    Thresholded,
+    event_from_dict,
+    event_to_dict,
+)
 from accounting.ledger_rows import Standing
 from data.errors import UserError
 
+MECHANISMS = ("lnmax", "gnmax", "confident-gnmax", "interactive-gnmax")
 METHODS = ("rdp", "recursion")
 CONVERSION = "improved"
 ADJACENCY = "add-remove"
@@ -67,7 +78,7 @@ def privacy_statement(statement: Statement) -> dict[str, Any]:
         "threshold": getattr(event, "threshold", None),
         "threshold_sigma": getattr(event, "threshold_sigma", None),
         "scale": getattr(event, "scale", None),
-        "max_queries": event.queries if isinstance(event, ConfidentGNMax) else event.answers,
+        "max_queries": event.queries if isinstance(event, Thresholded) else event.answers,
         "max_answers": event.answers,
         "classes": list(statement.classes),
         "number": "data_independent",
@@ -141,6 +152,7 @@ def event_of(record: Mapping[str, Any]) -> NoisyMax:
         "lnmax": ("scale",),
         "gnmax": ("sigma",),
         "confident-gnmax": ("sigma", "threshold", "threshold_sigma"),
+        "interactive-gnmax": ("sigma", "threshold", "threshold_sigma"),
     }[record["mechanism"]]
     for key in ("sigma", "threshold", "threshold_sigma", "scale"):
         allowed = "a finite number" if key in used else f"null for {record['mechanism']}"
@@ -148,6 +160,8 @@ def event_of(record: Mapping[str, Any]) -> NoisyMax:
     queries, answers = record["max_queries"], record["max_answers"]
     if record["mechanism"] == "confident-gnmax":
         return ConfidentGNMax(record["sigma"], record["threshold"], record["threshold_sigma"], queries, answers)
+    if record["mechanism"] == "interactive-gnmax":
+        return InteractiveGNMax(record["sigma"], record["threshold"], record["threshold_sigma"], queries, answers)
     _require(queries == answers, "max_queries", queries, f"max_answers = {answers!r}: every query is answered")
     if record["mechanism"] == "lnmax":
         return LNMax(record["scale"], answers)
@@ -232,8 +246,9 @@ def _mechanism(event: NoisyMax) -> str:
             f"the Gaussian noisy maximum of the teachers' votes (GNMax, sigma {event.sigma:g}), "
             f"at most {event.answers} answers"
         )
+    name = "Confident-GNMax" if isinstance(event, ConfidentGNMax) else "Interactive-GNMax"
     return (
-        f"the Confident-GNMax mechanism (sigma {event.sigma:g}, threshold {event.threshold:g}, threshold sigma "
+        f"the {name} mechanism (sigma {event.sigma:g}, threshold {event.threshold:g}, threshold sigma "
         f"{event.threshold_sigma:g}), at most {event.queries} queries asked and {event.answers} answered"
     )
 
@@ -302,7 +317,7 @@ _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "delta": (lambda value: _is_number(value) and 0 < value < 1, "between 0 and 1"),
     "unit": _TEXT,
     "adjacency": (lambda value: value == ADJACENCY, repr(ADJACENCY)),
-    "mechanism": (lambda value: value in ("lnmax", "gnmax", "confident-gnmax"), "lnmax, gnmax or confident-gnmax"),
+    "mechanism": (lambda value: value in MECHANISMS, ", ".join(MECHANISMS)),
     "sigma": _NUMBER_OR_NULL,
     "threshold": _NUMBER_OR_NULL,
     "threshold_sigma": _NUMBER_OR_NULL,

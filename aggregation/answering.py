@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from accounting.events import ConfidentGNMax, NoisyMax
+from accounting.events import NoisyMax, Thresholded
 from aggregation import journal
 from aggregation.mechanisms import ABSTAINED, answer
 from aggregation.noise import Source
@@ -22,7 +22,7 @@ BATCH = 256
 
 def most_asked(event: NoisyMax) -> int:
     """The cap on queries that the event was charged for."""
-    return event.queries if isinstance(event, ConfidentGNMax) else event.answers
+    return event.queries if isinstance(event, Thresholded) else event.answers
 
 
 def answer_all(

@@ -10,7 +10,7 @@ import os
 import numpy as np
 from numpy.typing import NDArray
 
-from accounting.events import ConfidentGNMax, GNMax, LNMax, NoisyMax
+from accounting.events import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, NoisyMax
 from aggregation.noise import Source, argmax, at_least
 from data.errors import UserError
 
@@ -51,6 +51,8 @@ def answer(
             return argmax(counts[:remaining], event.sigma, "gaussian", source)
         case ConfidentGNMax():
             return _confident(counts, event, int(remaining), source)
+        case InteractiveGNMax():
+            raise UserError("mechanism = 'interactive-gnmax': its test needs the student's predictions too")
 
 
 def _confident(counts: NDArray[np.int64], event: ConfidentGNMax, remaining: int, source: Source) -> NDArray[np.int32]:

@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from accounting.conversion import rdp_budget
 from accounting.cost import guarantee
-from accounting.events import ConfidentGNMax, LNMax, NoisyMax, event_to_dict
+from accounting.events import LNMax, NoisyMax, Thresholded, event_to_dict
 from accounting.ledger_rows import Account
 from accounting.statement import Statement, privacy_statement, rounded_up
 from data.artifacts import read_labels, read_queries
@@ -97,7 +97,7 @@ def page(settings: Settings, run: Run, statement: Statement, account: Account) -
         same_epsilon=_same_epsilon(statement),
         accuracy_figure=_accuracy_figure(statement, student, baseline, nonprivate),
         epsilon_figure=epsilon_figure(statement.event, statement.delta, statement.epsilon),
-        per_test=isinstance(statement.event, ConfidentGNMax),
+        per_test=isinstance(statement.event, Thresholded),
         laplace=isinstance(statement.event, LNMax),
         classes=_class_rows(settings, ids, labels, loaded, student),
         parameters=_parameters(settings, statement),

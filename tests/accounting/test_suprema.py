@@ -294,7 +294,7 @@ def test_outside_the_searched_box_nothing_is_larger_under_laplace_noise(
     """Far from the box the divergence of the Laplace pair stays below the bound claimed for there."""
     scale, alpha = order
     two, attained = laplace._two_classes(1 / scale, np.array([alpha]))
-    one = laplace.histogram_bound(scale, np.array([alpha]))[0] / 2
+    one = laplace.laplace_mechanism(1 / scale, np.array([alpha]))[0]
     near, far, bound = laplace._region(1 / scale, alpha, two[0], attained[0], one)
     if not (-near <= a <= far and -near <= b <= far and not (a >= near and b >= near)):
         there = laplace._locate(1 / scale, np.array([[a, b]]), 0.0)
@@ -308,7 +308,7 @@ def test_laplace_is_never_above_its_pure_guarantee(alpha: float, scale: float) -
     """One LNMax answer costs at most 2/scale at every order [P17], and at most two Laplace mechanisms."""
     cost = suprema.laplace_argmax(scale, [alpha])[0]
     assert 0 < cost <= 2 / scale
-    assert cost <= laplace.histogram_bound(scale, np.array([alpha]))[0] * (1 + 1e-12)
+    assert cost <= 2 * laplace.laplace_mechanism(1 / scale, np.array([alpha]))[0] * (1 + 1e-12)
 
 
 @given(
