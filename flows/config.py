@@ -1,5 +1,6 @@
 """Reading a config file into settings, with one-line errors for everything that can be wrong with it."""
 
+import contextlib
 import difflib
 import os
 import re
@@ -115,6 +116,25 @@ def build(record: dict[str, Any]) -> Settings:
         raise UserError(one_line(error, record)) from None
 
 
+def resolved(record: object, run: str | None = None) -> Settings:
+    """Settings of a plain mapping, with ``${NAME}`` expanded and the run's name applied."""
+    if not isinstance(record, dict):
+        raise UserError("config: must be a mapping of settings")
+    return build(_expand(record | ({} if run is None else {"name": run}), ""))
+
+
+def shown(settings: Settings) -> dict[str, Any]:
+    """The settings as a plain mapping for others to read: without the password of ledger.url."""
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    record = settings.model_dump(mode="json")
+    if settings.ledger.url:
+        with contextlib.suppress(ArgumentError):
+            record["ledger"]["url"] = make_url(settings.ledger.url).render_as_string(hide_password=True)
+    return record
+
+
 def load(path: Path, overrides: Sequence[str] = (), run: str | None = None) -> Settings:
     """The settings in a YAML file, with ``--set`` overrides and the run's name applied."""
     try:
@@ -135,7 +155,6 @@ def load(path: Path, overrides: Sequence[str] = (), run: str | None = None) -> S
     if run is not None:
         record["name"] = run
     try:
-        expanded = _expand(record, "")
+        return resolved(record)
     except RecursionError:
         raise UserError(f"{path}: refers to itself") from None
-    return build(expanded)

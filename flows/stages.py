@@ -24,6 +24,7 @@ from data.store import (
     write_text,
 )
 from flows import freshness
+from flows.config import shown
 from flows.console import Console
 from flows.context import Context, Mapper, key_of, run_of
 from flows.freshness import Stage, Status
@@ -187,15 +188,9 @@ def _opened(settings: Settings, console: Console, mapper: Mapper | None) -> tupl
 
 def _write_settings(context: Context) -> None:
     import yaml
-    from sqlalchemy.engine import make_url
-    from sqlalchemy.exc import ArgumentError
 
     path = context.run.root / "settings.yaml"
-    record = context.settings.model_dump(mode="json")
-    if context.settings.ledger.url:
-        with contextlib.suppress(ArgumentError):
-            record["ledger"]["url"] = make_url(context.settings.ledger.url).render_as_string(hide_password=True)
-    text = yaml.safe_dump(record, sort_keys=False, allow_unicode=True)
+    text = yaml.safe_dump(shown(context.settings), sort_keys=False, allow_unicode=True)
     if not path.exists() or path.read_text(encoding="utf-8") != text:
         write_text(path, text)
 
