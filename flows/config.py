@@ -117,10 +117,13 @@ def build(record: dict[str, Any]) -> Settings:
 
 
 def resolved(record: object, run: str | None = None) -> Settings:
-    """Settings of a plain mapping, with ``${NAME}`` expanded and the run's name applied."""
+    """Settings of a plain mapping, with ``${NAME}`` expanded and the run's name applied; settings stay as they are."""
+    name = {} if run is None else {"name": run}
+    if isinstance(record, Settings):
+        return build(record.model_dump() | name) if name else record
     if not isinstance(record, dict):
         raise UserError("config: must be a mapping of settings")
-    return build(_expand(record | ({} if run is None else {"name": run}), ""))
+    return build(_expand(record | name, ""))
 
 
 def shown(settings: Settings) -> dict[str, Any]:

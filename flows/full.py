@@ -6,7 +6,7 @@ one line: exceptions of the private zone never reach Prefect's states, logs or d
 
 import os
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Literal
 
 # Before prefect is imported: no usage statistics leave a private zone.
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
@@ -21,13 +21,17 @@ from prefect.states import Completed, Failed
 from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTaskRunner
 
 from data.errors import PateError, RefusedError, StageError, UserError
+from flows.config import resolved, shown
 from flows.console import Console, console
 from flows.context import run_of
+from flows.exclusive import dataset_held
+from flows.naming import flow_run_name
 from flows.pipeline import run_all
 from flows.settings import Settings
-from flows.stages import StageResult, run_stage, scrubbed
+from flows.stages import StageResult, run_stage, scrubbed, stale_stages
 from flows.summary import rows, summary
 
+StageName = Literal["partition", "teach", "queries", "vote", "aggregate", "student", "baseline", "report"]
 _STATE_NAMES: dict[int, str] = {1: "Failed", 2: "BadInput", 3: "Refused"}
 _ERRORS: dict[str, type[PateError]] = {"BadInput": UserError, "Refused": RefusedError}
 
@@ -38,7 +42,9 @@ def failed(error: PateError) -> State[Any]:
 
 
 def error_of(state: State[Any]) -> PateError:
-    """The error that a Failed state stands for."""
+    """The error that a Failed state stands for; of another state, a crash, Prefect's own words are not repeated."""
+    if not state.is_failed():
+        return StageError(f"a task ended as {state.name}: its process was ended, or Prefect's server did not answer")
     return _ERRORS.get(state.name or "", StageError)(state.message or "the run failed")
 
 
@@ -66,11 +72,17 @@ def _teach(settings: Settings, said: Console) -> StageResult:
         futures: list[PrefectFuture[Any]] = chunk_task.map(unmapped(function), list(jobs), unmapped(settings))
         for future in futures:
             future.wait()
-            if future.state.is_failed():
+            if not future.state.is_completed():
                 raise error_of(future.state)
             yield future.result()
 
-    @flow(name="teach", task_runner=task_runner(settings), validate_parameters=False, persist_result=False)
+    @flow(
+        name="teach",
+        flow_run_name=f"teach {settings.name}",
+        task_runner=task_runner(settings),
+        validate_parameters=False,
+        persist_result=False,
+    )
     def teach() -> Any:
         try:
             return run_stage("teach", settings, said, mapper)
@@ -78,7 +90,7 @@ def _teach(settings: Settings, said: Console) -> StageResult:
             return failed(error)
 
     state: State[Any] = teach(return_state=True)  # type: ignore[assignment]
-    if state.is_failed():
+    if not state.is_completed():
         raise error_of(state)
     result: StageResult = state.result()
     return result
@@ -98,7 +110,7 @@ def _stage_runner(settings: Settings, said: Console, stale: tuple[str, ...]) -> 
         if name == "teach" and name in stale:
             return _teach(settings, said)
         state = stage.with_options(name=name, task_run_name=name)(return_state=True)
-        if state.is_failed():
+        if not state.is_completed():
             raise error_of(state)
         result: StageResult = state.result()
         return result
@@ -115,29 +127,52 @@ def _publish_artifacts(settings: Settings) -> None:
     create_table_artifact(table=[result | {"reused": None}], key="pate-result", description=f"Run {settings.name}")
 
 
-def build(said: Console | None = None) -> Flow[..., Any]:
-    """The flow, saying what it does through ``said``; without one, through Prefect's run logger."""
+def _run_name() -> str:
+    return flow_run_name(runtime.flow_run.parameters, runtime.flow_run.name)
 
-    @flow(name="pate", validate_parameters=True, persist_result=False)
-    def pate(config: Settings, run: str | None = None) -> Any:
+
+def _run(settings: Settings, said: Console, stage: StageName | None) -> State[Any]:
+    """All stages, or one: the flow's work while it holds the dataset."""
+    if stage is not None:
+        result = _stage_runner(settings, said, (stage,))(stage)
+        if stage == "report":
+            _publish_artifacts(settings)
+        if result.reused:
+            return Completed(name="Reused", message=f"run {settings.name}: {stage} reused", data=[stage])
+        return Completed(message=f"run {settings.name}: {stage} done", data=[])
+    stale = stale_stages(settings, said)
+    reused = run_all(settings, said, _stage_runner(settings, said, stale))
+    _publish_artifacts(settings)
+    return Completed(message=f"run {settings.name}: done ({len(reused)} stages reused)", data=list(reused))
+
+
+def build(said: Console | None = None, known: Settings | None = None) -> Flow[..., Any]:
+    """The flow, saying what it does through ``said``; without one, through Prefect's run logger.
+
+    ``known``: settings to run, whatever the parameters say: those lie in Prefect's database and may lack a password.
+    """
+
+    # Settings are validated in the flow and not by Prefect, which would log all values with their traceback.
+    @flow(name="pate", flow_run_name=_run_name, validate_parameters=False, persist_result=False)
+    def pate(config: Settings, run: str | None = None, stage: StageName | None = None) -> Any:
         """PATE: private records → teachers → noisy votes → labels, student, DP-SGD baseline and report.
 
         Args:
-            config: the settings of the run, as in a YAML config.
-            run: name of the run directory; default: the config's name.
+            config: Settings of the run, as in a YAML config; ${NAME} in a text is the worker's environment variable.
+            run: Name of the run directory; default: the config's name.
+            stage: Run this stage alone, on what the earlier ones left in the run directory; default: all of them.
         """
-        from flows.stages import stale_stages
-
-        settings = config if run is None else config.model_copy(update={"name": run})
         logger = get_run_logger()
         talk = said or Console(lambda line: logger.info("%s", line), console(quiet=True).bar)
         try:
-            stale = stale_stages(settings, talk)
-            reused = run_all(settings, talk, _stage_runner(settings, talk, stale))
-            _publish_artifacts(settings)
+            settings = known or resolved(config, run)
+            with dataset_held(settings, talk.say):
+                return _run(settings, talk, stage)
         except PateError as error:
             return failed(error)
-        return Completed(message=f"run {settings.name}: done ({len(reused)} stages reused)", data=list(reused))
+        except Exception as error:
+            # Of Prefect, or a defect of ours. Its text could hold anything: only the kind is shown.
+            return failed(StageError(f"failed with {type(error).__name__}"))
 
     return pate
 
@@ -148,7 +183,7 @@ pate = build()
 def run_in_process(settings: Settings, said: Console) -> tuple[str, ...]:
     """Run the flow in this process, on Prefect's temporary server; raises what the flow's Failed state stands for."""
     try:
-        state: State[Any] = build(said)(settings, return_state=True)  # type: ignore[assignment]
+        state: State[Any] = build(said, settings)(shown(settings), return_state=True)  # type: ignore[assignment]
     except PateError:
         raise
     except Exception as error:
