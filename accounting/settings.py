@@ -9,7 +9,9 @@ class LedgerSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, title="Ledger")
 
     url: str | None = Field(
-        None, title="Ledger URL", description="SQLAlchemy URL; default: sqlite:///<run_root>/ledger.sqlite."
+        None,
+        title="Ledger URL",
+        description="SQLAlchemy URL; default: ledger.sqlite in the run root. A password belongs in the environment: ${NAME}.",
     )
     epsilon: float = Field(
         gt=0,

@@ -28,7 +28,7 @@ class AggregationSettings(BaseModel):
         gt=0,
         le=1e9,
         allow_inf_nan=False,
-        title="σ",
+        title="Noise σ",
         description="Standard deviation, in votes, of the noise on every count.",
     )
     scale: float | None = Field(
@@ -36,13 +36,13 @@ class AggregationSettings(BaseModel):
         gt=0,
         le=1e9,
         allow_inf_nan=False,
-        title="b",
+        title="Laplace scale b",
         description="Scale, in votes, of the Laplace noise on every count.",
     )
     threshold: float | None = Field(
         None,
         allow_inf_nan=False,
-        title="T",
+        title="Threshold T",
         description="Votes that the noisy largest count must reach to be answered.",
     )
     threshold_sigma: float | None = Field(
@@ -50,7 +50,7 @@ class AggregationSettings(BaseModel):
         gt=0,
         le=1e9,
         allow_inf_nan=False,
-        title="σ_T",
+        title="Noise of the test σ_T",
         description="Standard deviation, in votes, of the test's noise.",
     )
     max_queries: int | None = Field(

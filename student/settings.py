@@ -37,7 +37,7 @@ class StudentSettings(BaseModel):
         description="supervised (released labels alone), self-training, or label-spreading (a model on spread labels).",
     )
     model: str = Field(
-        "mlp", title="Model", description="logistic, mlp, cnn, or sklearn:<import path of a classifier>."
+        "mlp", title="Model", description="logistic, mlp, cnn, or sklearn: and the import path of a classifier."
     )
     epochs: int = Field(
         60, ge=1, title="Epochs", description="Passes of a network over its training set; at least 500 steps are made."

@@ -19,9 +19,9 @@ class TeacherSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, title="Teachers")
 
-    count: int = Field(250, ge=1, le=1_000_000, title="Teachers", description="Number of teachers (= shards), n.")
+    count: int = Field(250, ge=1, le=1_000_000, title="Number of teachers", description="As many as shards, n.")
     model: str = Field(
-        "mlp", title="Model", description="logistic, mlp, cnn, or sklearn:<import path of a classifier>."
+        "mlp", title="Model", description="logistic, mlp, cnn, or sklearn: and the import path of a classifier."
     )
     epochs: int = Field(40, ge=1, title="Epochs", description="Passes of a network over its shard.")
     batch_size: int = Field(32, ge=1, title="Batch size", description="Records in a step of a network.")
@@ -56,7 +56,7 @@ class TeacherSettings(BaseModel):
         "auto",
         pattern=r"^(auto|cpu|cuda(:\d+)?)$",
         title="Device",
-        description="auto, cpu, cuda or cuda:<number>.",
+        description="auto, cpu, cuda or cuda:NUMBER.",
     )
 
     _model = field_validator("model")(model_name)
