@@ -11,7 +11,8 @@ class LedgerSettings(BaseModel):
     url: str | None = Field(
         None,
         title="Ledger URL",
-        description="SQLAlchemy URL; default: ledger.sqlite in the run root. A password belongs in the environment: ${NAME}.",
+        description="SQLAlchemy URL; default: ledger.sqlite in the run root. Keep a password in the environment "
+        "(${NAME}).",
     )
     epsilon: float = Field(
         gt=0,
