@@ -1,17 +1,16 @@
 """The guarantee that one event carries: the epsilon at its caps, fixed before the first private query."""
 
-import math
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDpEvent, SelfComposedDpEvent
 from dp_accounting.pld import PLDAccountant
-from scipy.special import log_ndtr
 
 from accounting import conversion as convert
 from accounting import curves
 from accounting.events import DPSGD, Event, Gaussian, Generic, PureDP
+from accounting.gaussian_mechanism import gaussian_epsilon, shift
 from accounting.orders import default_orders
 
 # Privacy losses are put on a grid of this step, pessimistically ("connect the dots", Doroshenko et al. 2022).
@@ -51,7 +50,7 @@ def dpsgd_epsilon(event: DPSGD, delta: float, interval: float = PLD_INTERVAL) ->
     if not event.steps:
         return 0.0
     if event.sampling_rate == 1:
-        return gaussian_epsilon(math.sqrt(event.steps) / event.noise_multiplier, small)
+        return gaussian_epsilon(shift(1.0, event.noise_multiplier, event.steps), small)
     if small < SMALLEST_PLD_DELTA:
         orders = np.array(default_orders())
         return convert.epsilon(curves.rdp(event, orders), orders, small, warn=False)[0]
@@ -59,31 +58,6 @@ def dpsgd_epsilon(event: DPSGD, delta: float, interval: float = PLD_INTERVAL) ->
     step = PoissonSampledDpEvent(event.sampling_rate, GaussianDpEvent(event.noise_multiplier))
     accountant.compose(SelfComposedDpEvent(step, event.steps))
     return max(0.0, float(accountant.get_epsilon(small - FFT_MARGIN)))
-
-
-def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The smallest epsilon >= 0, from above, of N(0, 1) against N(mu, 1) at ``delta``.
-
-    delta(epsilon) = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu) (Balle and Wang 2018, Theorem 8),
-    decreasing; found by bisection in logarithms, where nothing underflows.
-    """
-
-    def exceeds(epsilon: float) -> bool:
-        first = float(log_ndtr(mu / 2 - epsilon / mu))
-        second = epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
-        # first > second: log(e^first - e^second), with a margin for the cancellation of the two.
-        gap = -math.expm1(second - first) if second < first else 0.0
-        return first + math.log(max(gap, 0.0) + 1e-12) > math.log(delta)
-
-    low, high = 0.0, 1.0
-    while exceeds(high):
-        low, high = high, 2 * high
-    if low == 0.0 and not exceeds(0.0):
-        return 0.0
-    while high - low > 1e-10 * high:
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if exceeds(middle) else (low, middle)
-    return high
 
 
 def guarantee(
@@ -121,7 +95,7 @@ def _generic(event: Generic, delta: float, number: curves.Number, conversion: co
     """Gaussian noise: the exact profile. Pure mechanisms: the smaller of their sum, which needs no delta, and RDP."""
     small = convert.checked_delta(delta)
     if isinstance(event, Gaussian):
-        mu = event.sensitivity * math.sqrt(event.count) / event.sigma
+        mu = shift(event.sensitivity, event.sigma, event.count)
         return Guarantee(number, gaussian_epsilon(mu, small) if mu else 0.0, small, None, "profile")
     one = event.epsilon if isinstance(event, PureDP) else event.sensitivity / event.scale
     orders = np.array(default_orders())
