@@ -4,6 +4,7 @@ The run store is the only cache, and what a task returns names keys and stages o
 one line: exceptions of the private zone never reach Prefect's states, logs or database.
 """
 
+import logging
 import os
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
@@ -16,7 +17,9 @@ from prefect import Flow, flow, get_run_logger, runtime, task, unmapped
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
+from prefect.exceptions import FailedRun
 from prefect.futures import PrefectFuture
+from prefect.logging import get_logger
 from prefect.states import Completed, Failed
 from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTaskRunner
 
@@ -127,6 +130,11 @@ def _publish_artifacts(settings: Settings) -> None:
     create_table_artifact(table=[result | {"reused": None}], key="pate-result", description=f"Run {settings.name}")
 
 
+def _is_news(record: logging.LogRecord) -> bool:
+    """Not what Prefect logs after a Failed state, whose line it has said: the same line as a traceback of its own."""
+    return not (record.exc_info and isinstance(record.exc_info[1], FailedRun))
+
+
 def _run_name() -> str:
     return flow_run_name(runtime.flow_run.parameters, runtime.flow_run.name)
 
@@ -162,6 +170,7 @@ def build(said: Console | None = None, known: Settings | None = None) -> Flow[..
             run: Name of the run directory; default: the config's name.
             stage: Run this stage alone, on what the earlier ones left in the run directory; default: all of them.
         """
+        get_logger("flow_runs").addFilter(_is_news)
         logger = get_run_logger()
         talk = said or Console(lambda line: logger.info("%s", line), console(quiet=True).bar)
         try:
