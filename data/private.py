@@ -6,18 +6,21 @@ hash of its own bytes. Errors name file, column and rule, never a value, a row o
 """
 
 import hmac
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 
-from data import images, tables
+from data import imagefolder, images, tables
 from data.encoding import TableEncoder, encode
 from data.errors import UserError
 from data.examples import PrivateRecords
 from data.identity import unit_ids
+from data.public import image_form
 from data.selectors import select
 from data.settings import TABLES, DataSettings
-from data.split import path_of, rows_of, unit_names
+from data.split import Rows, path_of, rows_of, unit_names
 
 _CHUNK = 1 << 20
 
@@ -30,8 +33,7 @@ def load_private(settings: DataSettings, seed: int, encoder: TableEncoder | None
     names = unit_names(settings, chosen.part)
     units = unit_ids([names[row] for row in chosen.rows], seed)
     if encoder is None:
-        pixels, labels = images.read(settings, chosen.part)
-        return PrivateRecords(pixels[chosen.rows], labels[chosen.rows], units, units)
+        return _load_images(settings, seed, chosen, units)
     path = path_of(settings, chosen.part)
     schema = encoder.schema()
     file_schema = tables.schema_of(path, "data.private")
@@ -48,6 +50,13 @@ def load_private(settings: DataSettings, seed: int, encoder: TableEncoder | None
     return PrivateRecords(
         np.concatenate(features)[rows], np.concatenate(labels_)[rows], units, np.concatenate(content)[rows]
     )
+
+
+def _load_images(settings: DataSettings, seed: int, chosen: Rows, units: np.ndarray) -> PrivateRecords:
+    part, rows = chosen.part, chosen.rows
+    features = images.read(settings, part, rows, image_form(settings, seed), public=False)
+    content = unit_ids(images.content_names(settings, part, rows), seed)
+    return PrivateRecords(features, images.labels(settings, part, rows), units, content)
 
 
 def ignored_columns(settings: DataSettings, encoder: TableEncoder | None) -> tuple[str, ...]:
@@ -71,9 +80,12 @@ def source_files(settings: DataSettings, field: str) -> tuple[Path, ...]:
 
 
 def keyed_digest(files: tuple[Path, ...], key: bytes) -> str:
-    """HMAC-SHA256 of the files' bytes. Keyed: a plain hash of private data tells anybody who guesses it right."""
+    """HMAC-SHA256 of the files' bytes. Keyed: a plain hash of private data tells anybody who guesses it right.
+
+    Of a folder: of its image files' relative names, which hold their labels, and bytes.
+    """
     digest = hmac.new(key, digestmod="sha256")
-    for file in files:
+    for file in _each_file(files, digest.update):
         try:
             digest.update(file.stat().st_size.to_bytes(8, "little"))
             with file.open("rb") as stream:
@@ -82,3 +94,16 @@ def keyed_digest(files: tuple[Path, ...], key: bytes) -> str:
         except OSError as error:
             raise UserError(f"data: {str(file)!r}: cannot be read ({error.strerror})") from None
     return digest.hexdigest()
+
+
+def _each_file(files: tuple[Path, ...], name: Callable[[bytes], object]) -> Iterator[Path]:
+    """The files, and those in folders, of which ``name`` is told the relative names."""
+    for file in files:
+        if not file.is_dir():
+            yield file
+            continue
+        listing = imagefolder.list_images(file)
+        for relative, path in zip(listing.names, listing.paths(), strict=True):
+            raw = os.fsencode(relative)
+            name(len(raw).to_bytes(8, "little") + raw)
+            yield path

@@ -49,6 +49,12 @@ def table_encoder(settings: DataSettings, seed: int) -> TableEncoder | None:
     return fit_encoder(kept, schema, path)
 
 
+def image_form(settings: DataSettings, seed: int) -> images.Form:
+    """What records of a source other than tables are read as, fitted on the public part."""
+    public = _rows(settings, seed, "public")
+    return images.fit(settings, public.part, public.rows)
+
+
 def _selected(path: Path, schema: pa.Schema, rows: np.ndarray):  # type: ignore[no-untyped-def]
     """Batches reduced to ``rows`` (sorted), with their row numbers."""
     start = 0
@@ -72,9 +78,11 @@ def load_test(settings: DataSettings, seed: int) -> Examples | None:
 def _load(settings: DataSettings, seed: int, field: str, *, labelled: bool) -> Examples:
     chosen = _rows(settings, seed, field)
     if settings.source not in TABLES:
-        pixels, labels = images.read(settings, chosen.part)
         ids = images.ids(settings, chosen.part)[chosen.rows]
-        return Examples(pixels[chosen.rows], ids, labels[chosen.rows] if labelled else None)
+        if len(np.unique(ids)) != len(ids):
+            raise UserError(f"data.id = {settings.id!r}: {chosen.part} repeats an id; public ids must be unique")
+        features = images.read(settings, chosen.part, chosen.rows, image_form(settings, seed))
+        return Examples(features, ids, images.labels(settings, chosen.part, chosen.rows) if labelled else None)
     encoder = table_encoder(settings, seed)
     if encoder is None:
         raise UserError("data.source: must be a table here")

@@ -24,7 +24,7 @@ class Selection:
 def part_names(settings: DataSettings) -> tuple[str, ...]:
     """The named parts of a source; sources of files also take paths."""
     if settings.source in TORCHVISION:
-        return ("train", "test")
+        return ("train", "test", "extra") if settings.source == "SVHN" else ("train", "test")
     return (WHOLE,) if settings.source == "digits" or settings.path else ()
 
 

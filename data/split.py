@@ -90,7 +90,15 @@ def _same_file(settings: DataSettings, one: str, other: str) -> bool:
     if one == other or settings.source not in FILES:
         return one == other
     first, second = path_of(settings, one), path_of(settings, other)
-    return first.exists() and second.exists() and first.samefile(second)
+    if not (first.exists() and second.exists()):
+        return False
+    return first.samefile(second) or _nested(first, second)
+
+
+def _nested(one: Path, other: Path) -> bool:
+    """Whether one is a folder that holds the other: whatever is sliced of them, their files are the same."""
+    first, second = one.resolve(), other.resolve()
+    return first in second.parents or second in first.parents
 
 
 def _disjoint(settings: DataSettings, field: str, chosen: Selection) -> None:
@@ -99,5 +107,6 @@ def _disjoint(settings: DataSettings, field: str, chosen: Selection) -> None:
         rival = select(settings, other) if other != field else None
         if rival is None or rival.count is not None or not _same_file(settings, rival.part, chosen.part):
             continue
-        if max(chosen.start, rival.start) < min(chosen.stop or 2**62, rival.stop or 2**62):
+        nested = settings.source in FILES and _nested(path_of(settings, rival.part), path_of(settings, chosen.part))
+        if nested or max(chosen.start, rival.start) < min(chosen.stop or 2**62, rival.stop or 2**62):
             raise UserError(f"data.{field} = {getattr(settings, field)!r}: overlaps data.{other}")

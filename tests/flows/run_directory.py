@@ -9,9 +9,9 @@ from sklearn.linear_model import LogisticRegression
 
 from accounting.events import ConfidentGNMax, event_to_dict
 from accounting.statement import parquet_metadata
+from data import images
 from data.artifacts import write_labels, write_queries, write_votes
 from data.examples import as_matrix
-from data.images import read
 from data.partition import Partition, write_partition
 from data.public import load_public
 from data.store import Run, write_json
@@ -102,7 +102,7 @@ def _answer(context: Context) -> None:
     write_queries(run.release / "queries.parquet", ids)
 
     event = charges.labels_event(settings)
-    truth = read(settings.data, "all")[1][ids] if settings.data.source == "digits" else votes.argmax(1)
+    truth = images.labels(settings.data, "all", ids) if settings.data.source == "digits" else votes.argmax(1)
     outcomes = truth.astype(np.int32)
     if isinstance(event, ConfidentGNMax):
         outcomes = np.where(votes.max(1) >= event.threshold, outcomes, -1)

@@ -14,7 +14,7 @@ def parts(seed: int) -> tuple[Examples, np.ndarray, Examples]:
     """The public part, its true labels (for the tests alone), and the labelled test part."""
     public, test = load_public(SETTINGS, seed), load_test(SETTINGS, seed)
     assert test is not None
-    return public, images.read(SETTINGS, "")[1][public.ids], test
+    return public, images.labels(SETTINGS, "all", public.ids), test
 
 
 def noisy(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
