@@ -88,7 +88,7 @@ def unit_names(settings: DataSettings, part: str) -> list[bytes]:
 
 
 def content_names(settings: DataSettings, part: str, rows: np.ndarray) -> list[bytes]:
-    """What names the given rows (sorted) by their content, pixels or numbers with the label: equal records share one."""
+    """What names the given rows (sorted) by their content, pixels or numbers and label: equal records share one."""
     numbers = labels(settings, part, rows).tolist()
     if settings.source == "imagefolder":
         listing = imagefolder.list_images(_path(settings, part)).take(rows)
@@ -165,17 +165,17 @@ def labels(settings: DataSettings, part: str, rows: np.ndarray) -> np.ndarray:
         return _bundled(settings, part)[1][rows]
     found = npz.members(path)
     array = npz.member(path, found, _label_name(settings), "data.label")
-    return npz.label_numbers(array, _features_of(settings, path).shape[0], settings.class_names)[rows]
+    return npz.label_numbers(array, _features_of(settings, path).shape[0], rows, settings.class_names)
 
 
 def subgroups(settings: DataSettings, part: str, rows: np.ndarray) -> dict[str, np.ndarray]:
-    """The values (N,) of each array of an npz file that ``data.subgroup`` names."""
+    """The values (N,), as text, of each array of an npz file that ``data.subgroup`` names."""
     if settings.source != "npz":
         return {}
     path = _path(settings, part)
     found = npz.members(path)
     total = _features_of(settings, path).shape[0]
-    return {name: npz.vector(npz.member(path, found, name, "data.subgroup"), total)[rows] for name in settings.subgroup}
+    return {name: npz.text(npz.member(path, found, name, "data.subgroup"), total, rows) for name in settings.subgroup}
 
 
 def _label_name(settings: DataSettings) -> str:

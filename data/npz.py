@@ -24,6 +24,7 @@ _BLOCK_BYTES = 8 << 20
 # No compressed byte of a zip's usual method makes more than 1,032 (zlib's documentation); 64 for the ends.
 _MOST_EXPANSION = 1032
 _NUMBERS, _TEXT = "biuf", "US"
+_LARGEST_ID = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -158,6 +159,8 @@ def names(array: Member, rows: int) -> list[int] | list[str]:
     """Ids or units: integers or text, one for each record."""
     values = vector(array, rows)
     if array.dtype.kind in "iu":
+        if array.dtype == np.uint64 and len(values) and values.max() > _LARGEST_ID:
+            raise UserError(f"{str(array.path)!r}: array {array.name!r} must hold ids below 2^63")
         return [int(value) for value in values.tolist()]
     text = _text(array, values) if array.dtype.kind in _TEXT else []
     if array.dtype.kind not in _TEXT or "" in text:
@@ -165,6 +168,12 @@ def names(array: Member, rows: int) -> list[int] | list[str]:
             f"{str(array.path)!r}: array {array.name!r} must name an id or unit, integer or text, in every row"
         )
     return text
+
+
+def text(array: Member, total: int, rows: np.ndarray) -> np.ndarray:
+    """The given of ``total`` values as text (N,)."""
+    values = vector(array, total)[rows]
+    return np.array(_text(array, values) if array.dtype.kind in _TEXT else values.astype(str).tolist(), dtype=str)
 
 
 def _text(array: Member, values: np.ndarray) -> list[str]:
@@ -176,13 +185,13 @@ def _text(array: Member, values: np.ndarray) -> list[str]:
     return list(text)
 
 
-def label_numbers(array: Member, rows: int, classes: tuple[str, ...]) -> np.ndarray:
-    """Labels (N,) int32 as positions in ``classes``.
+def label_numbers(array: Member, total: int, rows: np.ndarray, classes: tuple[str, ...]) -> np.ndarray:
+    """Labels (N,) int32 of the given of ``total`` rows as positions in ``classes``.
 
     Text names a class. Integers and true/false are the classes' numbers 0 to C − 1, or, where every class is named by
     an integer, those names.
     """
-    values = vector(array, rows)
+    values = vector(array, total)[rows]
     rule = f"{str(array.path)!r}: array {array.name!r} must hold only "
     if array.dtype.kind in _TEXT:
         positions = {name: position for position, name in enumerate(classes)}

@@ -1,7 +1,8 @@
 """The released student: weights and one JSON page that holds all that is needed to load it and predict.
 
 ``release/student.safetensors`` (a network) or ``student.skops`` (a scikit-learn classifier), and ``student.json``:
-model, input shape, classes and their names, and for tables the encoder with its public vocabulary and scaling.
+model, input shape, classes and their names, and for tables and vectors the encoder with its public vocabulary and
+scaling.
 """
 
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from typing import Any
 
 from data.encoding import TableEncoder
 from data.errors import UserError
+from data.vectors import VectorEncoder
 from teachers import saved
 from teachers.saved import Description, Loaded
 
@@ -17,9 +19,12 @@ STUDENT = "student"
 
 
 def describe(
-    model: str, shape: Sequence[int], class_names: Sequence[str], encoder: TableEncoder | None = None
+    model: str,
+    shape: Sequence[int],
+    class_names: Sequence[str],
+    encoder: TableEncoder | VectorEncoder | None = None,
 ) -> Description:
-    """The page of a student: ``model`` as in the settings, ``shape`` of one input, C names, a table's encoder."""
+    """The page of a student: ``model`` as in the settings, ``shape`` of one input, C names, the inputs' encoder."""
     facts = {"classes": list(class_names), "encoder": None if encoder is None else encoder.to_dict()}
     return Description(model, tuple(int(n) for n in shape), len(class_names), facts)
 
@@ -50,15 +55,15 @@ def class_names(student: Loaded) -> tuple[str, ...]:
     return tuple(str(name) for name in names)
 
 
-def encoder_of(student: Loaded) -> TableEncoder | None:
-    """The encoder of a table's columns; None for images."""
+def encoder_of(student: Loaded) -> TableEncoder | VectorEncoder | None:
+    """The encoder of a table's columns or of vectors; None for images."""
     record = student.description.extra.get("encoder")
     if record is None:
         return None
     try:
-        encoder = TableEncoder.from_dict(record)
-    except (KeyError, TypeError, AttributeError):
-        raise UserError(f"{STUDENT}.json: is corrupt (not a table's encoder)") from None
+        encoder = VectorEncoder.from_dict(record) if "mean" in record else TableEncoder.from_dict(record)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise UserError(f"{STUDENT}.json: is corrupt (not an encoder of inputs)") from None
     if (encoder.width,) != student.description.shape:
         raise UserError(f"{STUDENT}.json: is corrupt (its encoder does not make inputs of its shape)")
     return encoder
