@@ -21,7 +21,7 @@ def release_of(run: str, run_root: Path) -> Path:
 
 
 def predict_file(release: Path, file: Path, out: Path | None) -> dict[str, Any]:
-    """Predictions (row, label, probability) to ``out``, or to standard output as CSV without one."""
+    """Predictions (row, label, probability; of a folder also path) to ``out``, or as CSV to standard output."""
     from student.prediction import predictions_table
 
     table: pa.Table = predictions_table(release, file)

@@ -56,7 +56,8 @@ def _baseline_target(settings: Settings) -> float | None:
 
 def _columns(settings: Settings) -> dict[str, object]:
     """The data settings that give rows their meaning, apart from which rows they are."""
-    data: dict[str, object] = settings.data.model_dump(include={"source", "label", "id", "unit"})
+    named = {"source", "label", "id", "unit", "encoding", "delimiter", "decimal", "image_size"}
+    data: dict[str, object] = settings.data.model_dump(include=named)
     return data | {"classes": list(settings.data.class_names)}
 
 
