@@ -147,9 +147,9 @@ def check(config: Config, run: RunOption = None, set_: SetOption = None, json_: 
 @app.command()
 def predict(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run directory, or its name under --run-root.")],
-    file: Annotated[Path, typer.Argument(help="Inputs: .parquet for tables, .npy or .npz for images.")],
+    file: Annotated[Path, typer.Argument(help="Inputs: a table, .npy or .npz, an image, or a folder of images.")],
     out: Annotated[
-        Path | None, typer.Option("--out", help="Parquet or CSV file to write: row, label, probability.")
+        Path | None, typer.Option("--out", help="Parquet or CSV file to write: row, label, probability (and path).")
     ] = None,
     run_root: Annotated[Path, typer.Option("--run-root", help="Folder of run directories.")] = Path("runs"),
     json_: JsonOption = False,
@@ -169,11 +169,17 @@ DEFAULT_LEDGER = "sqlite:///runs/ledger.sqlite"
 
 
 @ledger_app.command("show")
-def ledger_show(ledger: LedgerUrl = DEFAULT_LEDGER, json_: JsonOption = False) -> None:
+def ledger_show(
+    ledger: LedgerUrl = DEFAULT_LEDGER,
+    compositions: Annotated[
+        bool, typer.Option("--compositions", help="Compare what composition theorems make of all charges together.")
+    ] = False,
+    json_: JsonOption = False,
+) -> None:
     """Each dataset's limit, what is spent, and its events."""
     from flows.budget import show, show_rows
 
-    result = show(ledger)
+    result = show(ledger, compositions)
     if json_:
         _print_json(result)
     else:
