@@ -9,6 +9,7 @@ import numpy as np
 from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDpEvent
 from dp_accounting.rdp import RdpAccountant
 from numpy.typing import NDArray
+from scipy.special import log_ndtr, ndtri
 
 from accounting.events import (
     DPSGD,
@@ -20,10 +21,14 @@ from accounting.events import (
     Laplace,
     LNMax,
     PureDP,
+    Sanitized,
+    Tested,
     Thresholded,
 )
 from accounting.gaussian_supremum import gaussian_bound
 from accounting.laplace_supremum import laplace_bound, laplace_mechanism, randomized_response
+from accounting.smooth_gaussian import ROUNDING
+from accounting.smooth_gaussian import rdp as smooth_gaussian_rdp
 from accounting.suprema import checked_orders, gaussian_argmax, laplace_argmax, threshold_test
 from data.errors import UserError
 
@@ -57,6 +62,28 @@ def rdp_per_answer(event: Event, orders: object, number: Number = "data_independ
             return laplace_mechanism(event.sensitivity / event.scale, alpha)
         case PureDP():
             return randomized_response(event.epsilon, alpha)
+        case Sanitized():
+            return _sanitized(event, alpha)
+        case Tested():
+            return _tested(event, alpha, exact)
+
+
+def _sanitized(event: Sanitized, alpha: Array) -> Array:
+    """The noisy number and, where it is released, the noisy logarithm of its scale, which moves by at most beta."""
+    cost = smooth_gaussian_rdp(alpha, event.beta, event.sigma_ss)
+    if event.sigma_log_scale is not None:
+        cost = cost + gaussian_bound((1 + ROUNDING / event.beta) / event.sigma_log_scale, alpha)
+    return np.asarray(cost)
+
+
+def _tested(event: Tested, alpha: Array, exact: bool) -> Array:
+    """rho and the test; or, for votes that the test should refuse and outside probability delta does, the refusal.
+
+    The distance moves by at most 1, so the test is one released bit. Orders above the event's are not covered: inf.
+    """
+    test = threshold_test(event.sigma_d, alpha) if exact else gaussian_bound(1 / event.sigma_d, alpha)
+    refusal = -float(log_ndtr(-ndtri(event.delta) - 1 / event.sigma_d))
+    return np.where(alpha <= event.order, np.maximum(event.rho + test, refusal), np.inf)
 
 
 @contextlib.contextmanager
@@ -108,6 +135,8 @@ def repetitions(event: Event) -> int:
             return event.steps
         case Gaussian() | Laplace() | PureDP():
             return event.count
+        case Sanitized() | Tested():
+            return 1
         case _:
             return event.answers
 

@@ -20,6 +20,11 @@ def _positive(name: str, value: float) -> None:
         raise UserError(f"{name} = {value!r}: must be a finite number above 0")
 
 
+def _order(value: float) -> None:
+    if not value > 1 or math.isinf(value):
+        raise UserError(f"order = {value!r}: must be a finite number above 1")
+
+
 def _count(name: str, value: int, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise UserError(f"{name} = {value!r}: must be a whole number, at least {least}")
@@ -155,12 +160,61 @@ class PureDP:
         _count("count", self.count, 0)
 
 
+@dataclass(frozen=True)
+class Sanitized:
+    """A number f that depends on votes, released once as f + S sigma_ss N(0, 1), S its beta-smooth sensitivity.
+
+    f is a Rényi cost at ``order`` over fixed queries; the labels are an event of their own. With ``sigma_log_scale``
+    log S + beta sigma_log_scale N(0, 1) is released too: without it nobody may be told the noise's scale.
+    """
+
+    order: float
+    beta: float
+    sigma_ss: float
+    sigma_log_scale: float | None = None
+
+    def __post_init__(self) -> None:
+        _order(self.order)
+        _positive("beta", self.beta)
+        _positive("sigma_ss", self.sigma_ss)
+        if self.sigma_log_scale is not None:
+            _positive("sigma_log_scale", self.sigma_log_scale)
+        # Above it the cost at this order is infinite.
+        most = -0.5 * math.log1p(-1 / self.order)
+        if not self.beta < most * (1 - 1e-9):
+            raise UserError(f"beta = {self.beta!r}: must be below {most:.6g} for order {self.order:g}")
+
+
+@dataclass(frozen=True)
+class Tested:
+    """Labels of fixed queries, or a refusal: propose-test-release on the cost at ``order`` that the votes show.
+
+    Released are the labels iff d* + N(0, sigma_d^2) >= sigma_d Phi^-1(1 - delta), d* the number of changed votes per
+    query below which the cost stays within ``rho``; else the refusal, charged alike. ``delta`` is what the test may
+    fail with: it adds to the delta of the conversion.
+    """
+
+    order: float
+    rho: float
+    sigma_d: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        _order(self.order)
+        _positive("rho", self.rho)
+        _positive("sigma_d", self.sigma_d)
+        if not 0 < self.delta < 0.5:
+            raise UserError(f"delta = {self.delta!r}: must be above 0 and below 0.5")
+
+
 # A test decides whether a query is answered.
 Thresholded = ConfidentGNMax | InteractiveGNMax
 NoisyMax = LNMax | GNMax | ConfidentGNMax | InteractiveGNMax
 # Mechanisms outside PATE that a ledger may hold beside it.
 Generic = Gaussian | Laplace | PureDP
-Event = NoisyMax | DPSGD | Generic
+# Releases of which the size of the cost was learnt from votes.
+DataDependent = Sanitized | Tested
+Event = NoisyMax | DPSGD | Generic | DataDependent
 
 _KINDS: dict[str, type[Event]] = {
     "lnmax": LNMax,
@@ -171,6 +225,8 @@ _KINDS: dict[str, type[Event]] = {
     "gaussian": Gaussian,
     "laplace": Laplace,
     "pure-dp": PureDP,
+    "sanitized": Sanitized,
+    "tested": Tested,
 }
 
 

@@ -1,0 +1,231 @@
+r"""A table of what one query costs, on cells of (largest count, chance of another winner) that a changed vote shifts.
+
+PRIVATE where it is evaluated at votes. One unit of privacy moves one vote of every query. It moves the largest count
+c by at most 1 and, with q = Pr[GNMax answers another class than the plurality's], z = Phi^-1(q) by at most
+s = sqrt(2)/sigma (docs/accounting.md, "Cells"). So cells are unit steps in c and steps of s/m in z: whatever the
+votes, a changed vote moves a query by at most 1 row and m columns, and what lies within d changed votes lies in the
+rectangle of d rows and d m columns around its cell. These rectangles nest in whole numbers, not up to rounding: s is
+taken :data:`SLACK` larger than it is, which covers the rounding of z.
+
+Entries are the one-atom bound's forward cost J of the query at the largest q of the cell, rounded up to whole units
+of 2^-k, so that sums are exact in any order. How many queries lie in each cell is all that is needed of the votes.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import maximum_filter1d
+from scipy.special import log_ndtr, ndtri, ndtri_exp
+
+from accounting import one_atom
+from accounting.events import ConfidentGNMax, Event, GNMax
+from accounting.p18 import checked_votes
+from accounting.suprema import checked_orders
+from data.errors import UserError
+
+Array = NDArray[np.float64]
+Counts = NDArray[np.int64]
+FixedQueries = GNMax | ConfidentGNMax
+
+SLACK = 1e-7
+"""Added to s: above twice the rounding error of z, which is below 4e-8 for up to 100 000 classes."""
+# q below e^-690 is treated as that: an upper bound, and where floats end.
+_DEEPEST, _LOG_DEEPEST = -37.0, -690.0
+# Columns whose answer costs less than this share of the worst answer are one column.
+_NEGLIGIBLE = 1e-9
+_TOTAL_BITS = 51
+_FINEST_UNIT = 40
+_BLOCK = 4096
+
+
+@dataclass(frozen=True)
+class Grid:
+    """``rows`` values of c from ``least`` up (one row, for any c, where nothing depends on it); ``columns`` of z.
+
+    Column j holds top - (j + 1) width < z <= top - j width; the last one everything below too. ``step`` columns are
+    one changed vote.
+    """
+
+    teachers: int
+    classes: int
+    sigma: float
+    least: int
+    rows: int
+    top: float
+    width: float
+    columns: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Table:
+    """``units`` (rows, columns): the cost of one query of a cell, from above, in units of 2^-``bits``."""
+
+    grid: Grid
+    units: Counts
+    bits: int
+
+    def value(self, units: int) -> float:
+        """A sum of units as a number, exactly."""
+        return math.ldexp(float(units), -self.bits)
+
+
+@dataclass(frozen=True)
+class Positions:
+    """The queries' largest counts and z = Phi^-1(q), (Q,) each. PRIVATE."""
+
+    teachers: int
+    classes: int
+    largest: Array
+    z: Array
+
+    def __len__(self) -> int:
+        return len(self.z)
+
+
+@dataclass(frozen=True)
+class Occupied:
+    """How many queries lie in each cell that holds one: (N,) rows, columns and counts. PRIVATE."""
+
+    rows: NDArray[np.int64]
+    columns: NDArray[np.int64]
+    counts: Counts
+
+    def total(self, units: Counts) -> int:
+        """Sum over the queries of their cells' entries."""
+        return int((self.counts * units[self.rows, self.columns]).sum())
+
+
+def fixed_queries(event: Event) -> FixedQueries:
+    """The event, if its cost is a function of (c, q) and its queries can be fixed beforehand; else UserError."""
+    if not isinstance(event, GNMax | ConfidentGNMax):
+        raise UserError(
+            f"mechanism = {type(event).__name__}: must be GNMax or ConfidentGNMax; what is published of a cost that "
+            "depends on votes is proven for these alone"
+        )
+    return event
+
+
+def log_other_winner(votes: Array, sigma: float) -> Array:
+    """log q, (Q,), of histograms (Q, C), exact to 1e-12: q = Pr[GNMax answers another class than the plurality's].
+
+    q = -int phi(z) expm1(sum_j log Phi(z + gap_j/sigma)) dz by the trapezoidal rule, whose error for step
+    0.7/sqrt(C) is below e^-40 of q (docs/accounting.md, "Cells"); nothing cancels. At least e^-690.
+    """
+    ordered, at = np.unique(np.sort(votes, axis=1).astype(np.int64), axis=0, return_inverse=True)
+    gaps = ordered[:, -1:] - ordered[:, :-1]
+    classes, most = votes.shape[1], int(gaps.max()) + 1
+    step = min(0.25, 0.7 / math.sqrt(classes))
+    nodes = np.arange(_DEEPEST - 1, 9 + step, step)
+    weights = step * np.exp(-nodes * nodes / 2) / math.sqrt(2 * math.pi)
+    log_below = log_ndtr(nodes + np.arange(most)[:, None] / sigma)
+    multiplicity = np.zeros((len(gaps), most))
+    np.add.at(multiplicity, (np.arange(len(gaps))[:, None], gaps), 1.0)
+    q = -np.expm1(multiplicity @ log_below) @ weights
+    with np.errstate(divide="ignore"):
+        log_q = np.maximum(np.log(q), _LOG_DEEPEST)
+    return np.asarray(np.minimum(log_q, math.log1p(-1 / classes))[at.reshape(-1)])
+
+
+def _columns_per_vote(teachers: int) -> int:
+    """How finely z is cut: chosen by the number of teachers so that a table has a few million cells at most."""
+    return 8 if teachers <= 500 else 4 if teachers <= 2000 else 2
+
+
+def grid_for(event: FixedQueries, teachers: int, classes: int, order: float) -> Grid:
+    """The cells for this mechanism, number of teachers and classes, and Rényi order: nothing of the votes."""
+    sigma, step = event.sigma, _columns_per_vote(teachers)
+    move = math.sqrt(2) / sigma
+    width = (move * (1 + 1e-9) + SLACK) / step
+    top = float(ndtri(1 - 1 / classes))
+    # The runner-up alone wins with Phi(-gap / (sqrt 2 sigma)), and no gap is above the number of teachers.
+    bottom = max(-teachers * move / 2, _DEEPEST)
+    columns = int((top - bottom) / width) + 2
+    edges = top + SLACK - width * np.arange(columns, dtype=float)
+    answer = _answer(edges, sigma, order, classes)
+    columns = min(columns, int(np.count_nonzero(answer > _NEGLIGIBLE * answer[0])) + 1)
+    if isinstance(event, GNMax):
+        return Grid(teachers, classes, sigma, 0, 1, top, width, columns, step)
+    least = -(-teachers // classes)
+    return Grid(teachers, classes, sigma, least, teachers - least + 1, top, width, columns, step)
+
+
+def _answer(edges: Array, sigma: float, order: float, classes: int) -> Array:
+    """The one-atom bound at the columns' upper edges, (K,): falls from column to column."""
+    log_q = np.minimum(log_ndtr(edges), math.log1p(-1 / classes) + SLACK)
+    return np.maximum.accumulate(one_atom.bound(log_q, sigma, [order])[::-1, 0])[::-1]
+
+
+def tabulate(event: FixedQueries, grid: Grid, order: float, queries: int) -> Table:
+    r"""J of every cell from above, in units so fine that sums over ``queries`` are exact in 53 bits.
+
+    GNMax: J = B(q). Confident-GNMax, with p_a = Phi((c - T)/sigma_T), p_o = 1 - p_a and p' those at c':
+    J = max over c' = c - 1, c, c + 1 of log(p_o^a p_o'^{1-a} + p_a^a p_a'^{1-a} e^{(a-1) B}) / (a - 1), a the order.
+    """
+    beta = float(checked_orders(order)[0]) - 1
+    edges = grid.top + SLACK - grid.width * np.arange(grid.columns, dtype=float)
+    answer = _answer(edges, grid.sigma, order, grid.classes)
+    if isinstance(event, GNMax):
+        costs = answer[None, :]
+    else:
+        counts = grid.least + np.arange(-1.0, grid.rows + 1)
+        x = (counts - event.threshold) / event.threshold_sigma
+        passed, failed = log_ndtr(x), log_ndtr(-x)
+        moved = []
+        for other in range(3):
+            ratio = [(beta + 1) * p[1:-1] - beta * p[other : other + grid.rows] for p in (failed, passed)]
+            moved.append(np.logaddexp(ratio[0][:, None], ratio[1][:, None] + beta * answer))
+        size = (beta + 1) * max(np.abs(passed).max(), np.abs(failed).max()) + beta * answer[0]
+        costs = (np.maximum.reduce(moved) + 1e-14 * (1 + size)) / beta
+    costs = np.maximum(costs, 0.0) * (1 + 1e-9)
+    bits = min(_FINEST_UNIT, _TOTAL_BITS - math.ceil(math.log2(max(queries, 1) * max(float(costs.max()), 1e-6))))
+    units = np.ceil(np.ldexp(costs, bits)).astype(np.int64) + 1
+    # Falls from column to column but for rounding; the bound is non-decreasing in q, so the largest may stand.
+    return Table(grid, np.maximum.accumulate(units[:, ::-1], axis=1)[:, ::-1], bits)
+
+
+def positions(votes: object, event: FixedQueries) -> Positions:
+    """Where the queries that the event may ask lie; votes (Q, C) histograms, a block of rows at a time. PRIVATE."""
+    table = checked_votes(votes)
+    teachers, classes = int(table[0].sum()), table.shape[1]
+    table = table[: event.queries if isinstance(event, ConfidentGNMax) else event.answers]
+    if not len(table):
+        raise UserError(f"{type(event).__name__}: its cap must be at least 1 query")
+    log_q = [log_other_winner(table[k : k + _BLOCK], event.sigma) for k in range(0, len(table), _BLOCK)]
+    return Positions(teachers, classes, table.max(axis=1), ndtri_exp(np.concatenate(log_q)))
+
+
+def occupied(queries: Positions, grid: Grid) -> Occupied:
+    """Count the queries of each cell. PRIVATE."""
+    z = np.clip(queries.z, _DEEPEST, grid.top)
+    column = np.minimum(np.floor((grid.top - z) / grid.width), grid.columns - 1).astype(np.int64)
+    row = queries.largest.astype(np.int64) - grid.least if grid.rows > 1 else np.zeros_like(column)
+    cells, counts = np.unique(row * grid.columns + column, return_counts=True)
+    return Occupied(cells // grid.columns, cells % grid.columns, counts)
+
+
+def changes(table: Table) -> Counts:
+    """The largest change of each cell's entry that one changed vote can bring, (rows, columns)."""
+    up, down = _widened(table.units, table.grid), -_widened(-table.units, table.grid)
+    return np.asarray(np.maximum(up - table.units, table.units - down))
+
+
+def _widened(entries: Counts, grid: Grid) -> Counts:
+    """The largest entry within one changed vote of each cell. (The filters compute in 53 bits, which suffice.)"""
+    rows = maximum_filter1d(entries, 3, axis=0, mode="nearest") if grid.rows > 1 else entries
+    return np.asarray(maximum_filter1d(rows, 2 * grid.step + 1, axis=1, mode="nearest"))
+
+
+def sums_within(entries: Counts, grid: Grid, queries: Occupied) -> Iterator[int]:
+    """For d = 0, 1, ..., n: the sum over queries of the largest entry within d changed votes of each. PRIVATE.
+
+    The d-th number at one set of votes is at most the (d+1)-th at a neighbouring one, since rectangles nest; the
+    last is the same for all votes, as n changed votes lead anywhere.
+    """
+    for _ in range(grid.teachers):
+        yield queries.total(entries)
+        entries = _widened(entries, grid)
+    yield int(queries.counts.sum()) * int(entries.max())
