@@ -8,15 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, logsumexp, ndtr
 
-from accounting.events import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, NoisyMax
+from accounting.events import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, NoisyMax, Thresholded
 from accounting.gaussian_supremum import gaussian_bound
 from accounting.laplace_supremum import laplace_bound
 from accounting.suprema import checked_orders
 from data.errors import UserError
 
 Array = NDArray[np.float64]
-
-_INTERACTIVE = "mechanism = 'interactive-gnmax': has no such number from votes alone; its test depends on predictions"
 
 
 def checked_votes(votes: object) -> Array:
@@ -107,36 +105,53 @@ def log_other_outcome_laplace(votes: Array, scale: float) -> Array:
     return np.minimum(logsumexp(np.log((2 + gaps) / 4) - gaps, axis=1), np.log1p(-1 / votes.shape[1]))
 
 
-def answer_probability(votes: Array, event: ConfidentGNMax) -> Array:
-    """Pr[the test passes], (Q,): Phi((max v - T)/sigma_T)."""
-    return ndtr((votes.max(axis=1) - event.threshold) / event.threshold_sigma)
+def tested(votes: Array, event: Thresholded, statistic: object) -> Array:
+    """What the test compares with its threshold, (Q,): ``statistic``, or max_j v_j of Confident-GNMax if it is None."""
+    if statistic is None:
+        if isinstance(event, InteractiveGNMax):
+            raise UserError("statistic: Interactive-GNMax tests max_j (v_j - n p_j), which must be given")
+        return np.asarray(votes.max(axis=1))
+    try:
+        s = np.asarray(statistic, dtype=float)
+    except (TypeError, ValueError):
+        raise UserError("statistic: every value must be a number") from None
+    if s.shape != (len(votes),) or not np.all(np.isfinite(s)):
+        raise UserError("statistic: must be a finite number for each query")
+    return s
 
 
-def expected_answers(votes: object, event: NoisyMax) -> float:
-    """Expected number of answers over these queries, were there no cap on answers. PRIVATE."""
+def _passes(statistic: Array, event: Thresholded) -> Array:
+    return ndtr((statistic - event.threshold) / event.threshold_sigma)
+
+
+def answer_probability(votes: object, event: NoisyMax, statistic: object = None) -> Array:
+    """Pr[the test passes], (Q,): Phi((statistic - T)/sigma_T); 1 for mechanisms without a test. PRIVATE."""
     v = checked_votes(votes)
-    if isinstance(event, InteractiveGNMax):
-        raise UserError(_INTERACTIVE)
-    return float(answer_probability(v, event).sum()) if isinstance(event, ConfidentGNMax) else float(len(v))
+    return _passes(tested(v, event, statistic), event) if isinstance(event, Thresholded) else np.ones(len(v))
 
 
-def _test_rdp(votes: Array, event: ConfidentGNMax, orders: Array) -> Array:
+def expected_answers(votes: object, event: NoisyMax, statistic: object = None) -> float:
+    """Expected number of answers over these queries, were there no cap on answers. PRIVATE."""
+    return float(answer_probability(votes, event, statistic).sum())
+
+
+def _test_rdp(statistic: Array, event: Thresholded, orders: Array) -> Array:
     """Cost of the tests, (Q, O): Theorem 6 for the two outcomes pass and fail.
 
     A bit released from one Gaussian of sensitivity 1: in Theorem 6's terms a noisy maximum of sigma sqrt 2.
     """
-    x = (votes.max(axis=1) - event.threshold) / event.threshold_sigma
+    x = (statistic - event.threshold) / event.threshold_sigma
     return gaussian_rdp(np.minimum(log_ndtr(x), log_ndtr(-x)), np.sqrt(2.0) * event.threshold_sigma, orders)
 
 
-def per_query_rdp(votes: object, event: NoisyMax, orders: object) -> Array:
+def per_query_rdp(votes: object, event: NoisyMax, orders: object, statistic: object = None) -> Array:
     """Data-dependent RDP of each query, (Q, O), as the literature counts it. PRIVATE.
 
     Args:
         votes: (Q, C) histograms of the queries asked.
-        event: LNMax, GNMax or ConfidentGNMax; its caps play no part, a Confident answer is weighted by its
-            probability.
+        event: its caps play no part; an answer that a test precedes is weighted by the test's chance of passing.
         orders: (O,) above 1.
+        statistic: (Q,) what the test compares; by default max_j v_j, required for Interactive-GNMax.
     """
     v, alpha = checked_votes(votes), checked_orders(orders)
     match event:
@@ -144,13 +159,12 @@ def per_query_rdp(votes: object, event: NoisyMax, orders: object) -> Array:
             return laplace_rdp(log_other_outcome_laplace(v, scale), scale, alpha)
         case GNMax(sigma=sigma):
             return gaussian_rdp(log_other_outcome(v, sigma), sigma, alpha)
-        case ConfidentGNMax(sigma=sigma):
+        case ConfidentGNMax(sigma=sigma) | InteractiveGNMax(sigma=sigma):
             answers = gaussian_rdp(log_other_outcome(v, sigma), sigma, alpha)
-            return _test_rdp(v, event, alpha) + answer_probability(v, event)[:, None] * answers
-        case InteractiveGNMax():
-            raise UserError(_INTERACTIVE)
+            compared = tested(v, event, statistic)
+            return _test_rdp(compared, event, alpha) + _passes(compared, event)[:, None] * answers
 
 
-def data_dependent_rdp(votes: object, event: NoisyMax, orders: object) -> Array:
+def data_dependent_rdp(votes: object, event: NoisyMax, orders: object, statistic: object = None) -> Array:
     """Total over the queries of :func:`per_query_rdp`, (O,). PRIVATE: never publish it, nor an epsilon from it."""
-    return np.asarray(per_query_rdp(votes, event, orders).sum(axis=0))
+    return np.asarray(per_query_rdp(votes, event, orders, statistic).sum(axis=0))
