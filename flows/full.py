@@ -17,7 +17,7 @@ from prefect import Flow, flow, get_run_logger, runtime, task, unmapped
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
-from prefect.exceptions import FailedRun
+from prefect.exceptions import FailedRun, UnfinishedRun
 from prefect.futures import PrefectFuture
 from prefect.logging import get_logger
 from prefect.states import Completed, Failed
@@ -131,8 +131,8 @@ def _publish_artifacts(settings: Settings) -> None:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Not what Prefect logs after a Failed state, whose line it has said: the same line as a traceback of its own."""
-    return not (record.exc_info and isinstance(record.exc_info[1], FailedRun))
+    """Not Prefect's own traceback after a Failed state, whose line it has said, or after a run was cancelled."""
+    return not (record.exc_info and isinstance(record.exc_info[1], (FailedRun, UnfinishedRun)))
 
 
 def _run_name() -> str:
@@ -170,7 +170,8 @@ def build(said: Console | None = None, known: Settings | None = None) -> Flow[..
             run: Name of the run directory; default: the config's name.
             stage: Run this stage alone, on what the earlier ones left in the run directory; default: all of them.
         """
-        get_logger("flow_runs").addFilter(_is_news)
+        for source in ("flow_runs", "engine"):
+            get_logger(source).addFilter(_is_news)
         logger = get_run_logger()
         talk = said or Console(lambda line: logger.info("%s", line), console(quiet=True).bar)
         try:
