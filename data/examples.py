@@ -1,6 +1,7 @@
 """Arrays that models read: uint8 images or encoded tables, with the ids of public rows."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -12,11 +13,13 @@ class Examples:
     features: (N, channels, height, width) uint8 images, 0-255, or (N, D) float32 encoded columns.
     ids: (N,) public ids, int64 rows of the source or the values of the id column.
     labels: (N,) int32 in [0, C), or None where labels must not be read (the public part).
+    groups: of each column of data.subgroup the values (N,) as text, '' where missing; of the test part alone.
     """
 
     features: np.ndarray
     ids: np.ndarray
     labels: np.ndarray | None = None
+    groups: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

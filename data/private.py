@@ -13,48 +13,68 @@ from pathlib import Path
 import numpy as np
 
 from data import imagefolder, images, tables
+from data.arrays import new_array
+from data.content import row_bytes
 from data.encoding import TableEncoder, encode
 from data.errors import UserError
 from data.examples import PrivateRecords
-from data.identity import unit_ids
+from data.identity import UNIT_DTYPE, unit_ids
 from data.public import image_form
 from data.selectors import select
 from data.settings import TABLES, DataSettings
-from data.split import Rows, path_of, rows_of, unit_names
+from data.split import Rows, path_of, rows_of, table_of, units_of
 
 _CHUNK = 1 << 20
 
 
-def load_private(settings: DataSettings, seed: int, encoder: TableEncoder | None) -> PrivateRecords:
-    """All private records, with the keyed hash of the unit each belongs to."""
+def load_private(
+    settings: DataSettings, seed: int, encoder: TableEncoder | None, scratch: Path | None = None
+) -> PrivateRecords:
+    """All private records, with the keyed hash of the unit each belongs to.
+
+    Read in batches. Features of many records lie in a nameless file in ``scratch``, a folder of the private zone, that
+    is gone when they are.
+    """
     chosen = rows_of(settings, seed, "private")
     if chosen is None:
         raise UserError("data.private: must be set")
-    names = unit_names(settings, chosen.part)
-    units = unit_ids([names[row] for row in chosen.rows], seed)
+    units = units_of(settings, chosen.part, seed)[chosen.rows]
     if encoder is None:
-        return _load_images(settings, seed, chosen, units)
-    path = path_of(settings, chosen.part)
-    schema = encoder.schema()
-    file_schema = tables.schema_of(path, "data.private")
-    if settings.label not in file_schema.names:
-        raise UserError(f"data.label = {settings.label!r}: {path} has no such column")
+        return _load_images(settings, seed, chosen, units, scratch)
+    return _load_table(settings, seed, encoder, chosen, units, scratch)
+
+
+def _load_table(
+    settings: DataSettings, seed: int, encoder: TableEncoder, chosen: Rows, units: np.ndarray, scratch: Path | None
+) -> PrivateRecords:
+    file = table_of(settings, chosen.part, "data.private")
+    columns = tables.schema_of(file)
     label = settings.label or ""
-    schema = schema.append(file_schema.field(label))
-    features, labels_, content = [], [], []
-    for batch in tables.batches(path, "data.private", schema):
-        features.append(encode(encoder, batch.drop_columns([label]), path))
-        labels_.append(tables.label_numbers(batch[label], settings.class_names, path, label))
-        content.append(unit_ids(tables.row_bytes(batch), seed))
-    rows = chosen.rows
-    return PrivateRecords(
-        np.concatenate(features)[rows], np.concatenate(labels_)[rows], units, np.concatenate(content)[rows]
-    )
+    if label not in columns.names:
+        raise UserError(f"data.label = {label!r}: {file.path} has no such column")
+    schema = encoder.schema(file).append(columns.field(label))
+    count = len(chosen.rows)
+    features = new_array((count, encoder.width), np.dtype(np.float32), scratch)
+    labels = np.empty(count, np.int32)
+    content = np.empty(count, UNIT_DTYPE)
+    at = 0
+    for batch, _ in tables.rows_in(file, schema.names, chosen.rows):
+        values = tables.typed(batch, schema, file)
+        rows = slice(at, at + batch.num_rows)
+        labels[rows] = tables.label_numbers(values[label], settings.class_names, file.path, label)
+        # Of CSV the raw cells, so that no reading of them can move a record.
+        content[rows] = unit_ids(row_bytes(values if file.dialect is None else batch), seed)
+        for piece in tables.pieces(values, encoder.width):
+            features[at : at + piece.num_rows] = encode(encoder, piece, file.path)
+            at += piece.num_rows
+    return PrivateRecords(features, labels, units, content)
 
 
-def _load_images(settings: DataSettings, seed: int, chosen: Rows, units: np.ndarray) -> PrivateRecords:
+def _load_images(
+    settings: DataSettings, seed: int, chosen: Rows, units: np.ndarray, scratch: Path | None
+) -> PrivateRecords:
     part, rows = chosen.part, chosen.rows
-    features = images.read(settings, part, rows, image_form(settings, seed), public=False)
+    features = images.read(settings, part, rows, image_form(settings, seed), public=False, scratch=scratch)
     content = unit_ids(images.content_names(settings, part, rows), seed)
     return PrivateRecords(features, images.labels(settings, part, rows), units, content)
 
@@ -65,7 +85,7 @@ def ignored_columns(settings: DataSettings, encoder: TableEncoder | None) -> tup
     if encoder is None or chosen is None:
         return ()
     used = {column.name for column in encoder.columns} | {settings.label, settings.unit, settings.id}
-    names = tables.schema_of(path_of(settings, chosen.part), "data.private").names
+    names = tables.schema_of(table_of(settings, chosen.part, "data.private")).names
     return tuple(name for name in names if name not in used)
 
 

@@ -1,8 +1,11 @@
 """What a run reads: the private, public and test parts and the columns that matter."""
 
+import re
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from data.csv_files import is_text_encoding
 
 Selector = Annotated[int | str, Field(union_mode="left_to_right")]
 Source = Literal["digits", "MNIST", "FashionMNIST", "SVHN", "CIFAR10", "parquet", "csv", "npz", "imagefolder"]
@@ -28,6 +31,14 @@ _FIELDS_OF = {
     "decimal": ("csv",),
     "image_size": ("imagefolder",),
 }
+
+
+def _groups(pattern: str) -> int | None:
+    """Groups of a regular expression; None where it is none."""
+    try:
+        return re.compile(pattern).groups
+    except (re.error, OverflowError, RecursionError):
+        return None
 
 
 class DataSettings(BaseModel):
@@ -134,6 +145,20 @@ class DataSettings(BaseModel):
             values = {**values, "classes": [c if isinstance(c, str) else str(c) for c in values["classes"]]}
         return values
 
+    @field_validator("encoding")
+    @classmethod
+    def _known_encoding(cls, name: str | None) -> str | None:
+        if name is not None and not is_text_encoding(name):
+            raise ValueError("must name a text encoding that Python knows, e.g. utf-8, cp1252, utf-16")
+        return name
+
+    @field_validator("delimiter")
+    @classmethod
+    def _possible_delimiter(cls, mark: str | None) -> str | None:
+        if mark is not None and (not mark.isascii() or mark.isalnum() or mark in '"\r\n\0'):
+            raise ValueError("must be one ASCII character, neither a letter, a digit, a quote nor a line end")
+        return mark
+
     @model_validator(mode="after")
     def _consistent(self) -> "DataSettings":
         if len(set(self.classes)) != len(self.classes):
@@ -157,6 +182,8 @@ class DataSettings(BaseModel):
             raise ValueError(f"classes: {self.source} has 10 classes, not {len(self.classes)}")
         if self.source == "imagefolder" and self.id not in (None, "path"):
             raise ValueError(f"id = {self.id!r}: must be path, or absent, for source imagefolder")
+        if self.source == "imagefolder" and self.unit is not None and _groups(self.unit) != 1:
+            raise ValueError(f"unit = {self.unit!r}: must be a regular expression with one group, e.g. ^([^_]+)_")
         return self
 
     @property

@@ -1,16 +1,19 @@
 """Which rows of which part are private, public and test."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from data import images, tables
+from data import content, csv_files, images, tables
+from data.csv_files import Dialect
 from data.errors import UserError
-from data.identity import split_by_count, unit_ids
+from data.identity import UNIT_DTYPE, split_by_count, unit_ids
 from data.selectors import WHOLE, Selection, select
 from data.settings import FILES, TABLES, DataSettings
+from data.tables import TableFile
 
 
 @dataclass(frozen=True)
@@ -26,29 +29,57 @@ def path_of(settings: DataSettings, part: str) -> Path:
     return Path(settings.path).expanduser() if part == WHOLE and settings.path else Path(part)
 
 
+def dialect_of(settings: DataSettings) -> Dialect | None:
+    """How CSV files are read: as declared, the delimiter else as the *public* file's header has it. None: no CSV."""
+    if settings.source != "csv":
+        return None
+    encoding = settings.encoding or "utf-8"
+    if settings.delimiter is not None:
+        return Dialect(settings.delimiter, encoding, settings.decimal)
+    public = select(settings, "public")
+    if public is None:
+        raise UserError("data.public: must be set")
+    return csv_files.find_dialect(path_of(settings, public.part), "data.public", encoding, settings.decimal)
+
+
+def table_of(settings: DataSettings, part: str, field: str) -> TableFile:
+    """The table behind a part; ``field`` is named in errors."""
+    return TableFile(path_of(settings, part), field, dialect_of(settings))
+
+
 def row_count(settings: DataSettings, part: str) -> int:
-    """Rows of a part; for tables from the file's metadata alone."""
+    """Rows of a part."""
     if settings.source in TABLES:
-        with tables.open_table(path_of(settings, part), "data") as table:
-            return int(table.metadata.num_rows)
+        return tables.row_count(table_of(settings, part, "data"))
     return images.count(settings, part)
 
 
-def unit_names(settings: DataSettings, part: str) -> list[bytes]:
-    """What names the unit of each row: the unit column, else the id column, else the record's whole content."""
+def units_of(settings: DataSettings, part: str, seed: int) -> np.ndarray:
+    """Keyed hashes (N,) of the unit of each row: of the unit column, else the id column, else the whole record."""
     if settings.source not in TABLES:
-        return images.unit_names(settings, part)
-    path = path_of(settings, part)
-    schema = tables.schema_of(path, "data")
+        return unit_ids(images.unit_names(settings, part), seed)
+    file = table_of(settings, part, "data")
+    schema = tables.schema_of(file)
     column = settings.unit or settings.id
     if column is None:
-        return [row for batch in tables.batches(path, "data", schema) for row in tables.row_bytes(batch)]
+        return _hashes(unit_ids(content.row_bytes(batch), seed) for batch in _records(file, schema))
     if column not in schema.names:
-        raise UserError(f"data.{'unit' if settings.unit else 'id'} = {column!r}: {path} has no such column")
+        raise UserError(f"data.{'unit' if settings.unit else 'id'} = {column!r}: {file.path} has no such column")
     only = pa.schema([schema.field(column)])
-    return [
-        name for batch in tables.batches(path, "data", only) for name in tables.id_bytes(batch.column(0), path, column)
-    ]
+    return _hashes(
+        unit_ids(content.id_bytes(tables.typed(batch, only, file).column(0), file.path, column), seed)
+        for batch in tables.batches(file, [column])
+    )
+
+
+def _records(file: TableFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Whole records as they are hashed: of CSV the raw cells, of Parquet the plain types that writers agree on."""
+    for batch in tables.batches(file, schema.names):
+        yield batch if file.dialect is not None else tables.typed(batch, schema, file)
+
+
+def _hashes(blocks: Iterator[np.ndarray]) -> np.ndarray:
+    return np.concatenate([np.zeros(0, UNIT_DTYPE), *blocks])
 
 
 def _counted(settings: DataSettings, seed: int, field: str) -> Rows:
@@ -58,7 +89,7 @@ def _counted(settings: DataSettings, seed: int, field: str) -> Rows:
     would then displace another and touch two teachers. A count that is far off is refused as a likely mistake.
     """
     public, test = int(settings.public), int(settings.test or 0)
-    ids = unit_ids(unit_names(settings, WHOLE), seed)
+    ids = units_of(settings, WHOLE, seed)
     units = len(np.unique(ids))
     if public + test >= units:
         raise UserError("data.public, data.test: ask for as many units as the set holds: none is left to be private")

@@ -7,11 +7,10 @@ import numpy as np
 
 from accounting.statement import rounded_up
 from data.errors import UserError
-from data.identity import unit_ids
 from data.partition import forecast
 from data.private import ignored_columns
 from data.public import table_encoder
-from data.split import rows_of, unit_names
+from data.split import rows_of, units_of
 from flows import charges
 from flows.settings import Settings
 
@@ -28,8 +27,7 @@ def forecast_run(settings: Settings) -> dict[str, Any]:
     test = rows_of(settings.data, settings.seed, "test")
     if private is None or public is None:
         raise UserError("data.private, data.public: must be set")
-    names = unit_names(settings.data, private.part)
-    units = len(np.unique(unit_ids([names[row] for row in private.rows], settings.seed)))
+    units = len(np.unique(units_of(settings.data, private.part, settings.seed)[private.rows]))
     if settings.teachers.count > units:
         raise UserError(f"teachers.count = {settings.teachers.count}: must be at most the number of private units")
     shards = forecast(units, settings.teachers.count)

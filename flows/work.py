@@ -17,7 +17,7 @@ from data.examples import Examples, PrivateRecords
 from data.partition import partition as make_partition
 from data.partition import read_partition, write_partition
 from data.private import ignored_columns, load_private
-from data.public import load_public, load_test, table_encoder
+from data.public import image_form, load_public, load_test, table_encoder
 from data.store import digest, read_json, write_json
 from flows import charges
 from flows.context import Context
@@ -27,7 +27,8 @@ from flows.statement import labels_statement
 
 def _private_records(context: Context) -> PrivateRecords:
     settings = context.settings
-    return load_private(settings.data, settings.seed, table_encoder(settings.data, settings.seed))
+    encoder = table_encoder(settings.data, settings.seed)
+    return load_private(settings.data, settings.seed, encoder, scratch=context.run.private)
 
 
 def _public(context: Context) -> Examples:
@@ -168,7 +169,7 @@ def _outcome(context: Context, state: tuple[journal.Header, np.ndarray] | None) 
 def _facts(context: Context) -> dict[str, Any]:
     """What a released model carries besides its weights: class names and the encoder that its inputs need."""
     settings = context.settings
-    encoder = table_encoder(settings.data, settings.seed)
+    encoder = table_encoder(settings.data, settings.seed) or image_form(settings.data, settings.seed).vectors
     return {"classes": list(settings.data.class_names), "encoder": encoder.to_dict() if encoder else None}
 
 

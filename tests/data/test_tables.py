@@ -14,7 +14,7 @@ from data.errors import UserError
 from data.private import load_private
 from data.public import load_public, load_test, table_encoder
 from data.settings import DataSettings
-from data.tables import row_bytes
+from data.content import row_bytes
 
 
 def _write(path: Path, **columns: object) -> str:
@@ -76,8 +76,8 @@ def test_unit_column_decides_the_unit(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("private", "public", "rule"),
     [
-        ({"a": [1.0, math.nan], "y": ["no", "yes"]}, {"a": [0.0]}, "column 'a' must hold finite numbers only"),
-        ({"a": [1.0, None], "y": ["no", "yes"]}, {"a": [0.0]}, "column 'a' must hold finite numbers only"),
+        ({"a": [1.0, math.inf], "y": ["no", "yes"]}, {"a": [0.0]}, "column 'a' must hold finite numbers only"),
+        ({"a": [1.0, 2.0], "y": ["no", None]}, {"a": [0.0]}, "must hold only the labels of data.classes: no, yes"),
         ({"a": [1.0, 2.0], "y": ["no", "CANARY"]}, {"a": [0.0]}, "must hold only the labels of data.classes: no, yes"),
         ({"a": [1.0, 2.0], "y": [0.0, 1.0]}, {"a": [0.0]}, "column 'y' has type double"),
         ({"a": ["CANARY", "2"], "y": ["no", "yes"]}, {"a": [0.0]}, "column 'a' must hold double values only"),

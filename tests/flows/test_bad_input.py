@@ -101,7 +101,7 @@ def _set(column: str, row: int, value: Any) -> Callable[[dict[str, Any]], None]:
     [
         ("private", _set("outcome", 5, CANARY), "must hold only the labels of data.classes"),
         ("private", _set("outcome", 5, None), "must hold only the labels of data.classes"),
-        ("private", _set("age", 5, float("nan")), "column 'age' must hold finite numbers only"),
+        ("private", _set("age", 5, float("inf")), "column 'age' must hold finite numbers only"),
         ("private", _set("who", 5, None), "column 'who' must name a unit"),
         ("private", lambda c: c.pop("age"), "has no column 'age'"),
         ("private", lambda c: c.pop("who"), "data.unit = 'who'"),

@@ -10,6 +10,7 @@ import pytest
 from data.encoding import TableEncoder, encode, fit_encoder
 from data.errors import UserError
 from data.examples import Examples
+from data.tables import TableFile
 from student.prediction import predict, predictions_table
 from student.release import class_names, describe, encoder_of, load_student, save_student
 from student.settings import StudentSettings
@@ -46,7 +47,7 @@ def table_release(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pa.Ta
     encoder = fit_encoder([batch], schema, Path("public.parquet"))
     plain = pa.RecordBatch.from_arrays(
         [batch["age"].cast(pa.float64()), batch["job"], batch["tall"].cast(pa.int8()).cast(pa.float64())],
-        schema=encoder.schema(),
+        schema=encoder.schema(TableFile(Path("public.parquet"), "FILE")),
     )
     features = encode(encoder, plain, Path("public.parquet"))
     labels = ((columns["age"] > 50) ^ (columns["job"] == "cook")).astype(int)
@@ -141,12 +142,12 @@ def test_wrong_images_are_refused_in_one_line(
 def test_wrong_tables_are_refused_in_one_line(
     table_release: tuple[Path, pa.Table, np.ndarray, TableEncoder], tmp_path: Path
 ) -> None:
-    """A missing column is named; a column of another type and a missing number are refused; a strange word is not."""
+    """A missing column is named; a column of another type and an infinite number are refused; a strange word is not."""
     folder, table, _, _ = table_release
     cases = {
         "has no column 'job'": table.drop_columns(["job"]),
         "column 'age' must hold": table.set_column(0, "age", pa.array(["old"] * 300)),
-        "column 'age' must hold finite": table.set_column(0, "age", pa.array([None, *range(299)], pa.int64())),
+        "column 'age' must hold finite": table.set_column(0, "age", pa.array([float("inf"), *range(299)])),
     }
     for message, wrong in cases.items():
         pq.write_table(wrong, tmp_path / "wrong.parquet")
