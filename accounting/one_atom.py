@@ -1,14 +1,14 @@
-r"""The one-atom bound: the Rényi cost of one noisy argmax from a single number, the chance q of another winner.
+r"""The one-atom bound: the Rényi cost of one query from a single number, the chance q of another winner.
 
 PRIVATE: what it is evaluated at is computed from votes; no number here may be published.
 
-With i* the winner, q = Pr[another wins] and mu = sqrt(2)/sigma, the answer post-processes the pair N(0,1), N(mu,1), and
+The answer post-processes a pair (p, p') of laws on the line; r = p'/p. With i* the winner and q = Pr[another wins],
 
-    e^{(alpha-1) B(q)} = max over (a, b), Phi(a) + Phi(-b) = q, of (1-q)^alpha (1-q')^{1-alpha} + N,
-    q' = Phi(a-mu) + Phi(mu-b),   N = e^{alpha(alpha-1)mu^2/2} (Phi(a + (alpha-1)mu) + Phi(-b - (alpha-1)mu)),
+    e^{(alpha-1) B(q)} = max of (1-q)^alpha (1-q')^{1-alpha} + N
 
-bounds D_alpha from these votes to every neighbour (docs/accounting.md, "The one-atom bound"). B is non-decreasing in
-q and at most alpha/sigma^2.
+over all pairs of a lower and an upper tail of r's law of p-mass q together, q' their p'-mass and N their integral of
+p^alpha p'^{1-alpha}, bounds D_alpha from these votes to every neighbour (docs/accounting.md, "The one-atom bound").
+B is non-decreasing in q and at most D_alpha(p, p'), which is alpha/sigma^2 for Gaussian noise.
 
 The maximum is bounded from above without a search. (q, q') -> (1-q)^alpha (1-q')^{1-alpha} is jointly convex, and N,
 the value of a linear program, is jointly concave, so it lies below the planes that its multipliers give. The largest
@@ -22,20 +22,18 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_ndtr, ndtri_exp
 
-from accounting.gaussian_supremum import gaussian_bound
+from accounting import outcomes, p18
+from accounting.atom_pairs import GaussianPair, LaplacePair, Pair
+from accounting.events import LNMax, NoisyMax, Thresholded
 from accounting.suprema import checked_orders
 
 Array = NDArray[np.float64]
 
 # Rounding, relative to the terms that are added: far above what 53 bits and a few hundred operations lose.
 ROUNDING = 1e-12
-# The share of q in the lower tail, as logits: the planes' points of tangency.
-_SHARES = np.concatenate([np.arange(-9.0, -3.0), np.arange(-3.0, 6.0, 0.16), np.arange(6.0, 15.5, 0.75)])
 # How far down in log q a table goes, by what is asked; the deepest value serves below.
 _DEPTHS = (-60.0, -1000.0, -20000.0)
-_SQRT2 = math.sqrt(2.0)
 
 
 @dataclass(frozen=True)
@@ -44,6 +42,11 @@ class Table:
 
     log_q: Array
     log_excess: Array
+
+
+def pair(event: NoisyMax) -> Pair:
+    """The pair that one answer post-processes: v' - v has length sqrt(2), two votes move by 1."""
+    return LaplacePair(1 / event.scale) if isinstance(event, LNMax) else GaussianPair(math.sqrt(2.0) / event.sigma)
 
 
 def nodes(deepest: float) -> Array:
@@ -55,112 +58,159 @@ def nodes(deepest: float) -> Array:
     return -np.logaddexp(0.0, -logits)
 
 
-def _tails(log_q: Array, mu: float, beta: Array) -> tuple[Array, Array, Array, Array, Array]:
-    """At each q's tangency points: log r(a), log r(b)/r(a), q', (K, S) each, and log N, log r(a)^-beta, (K, S, O) each.
-
-    r = p'/p is the likelihood ratio; the last point has an empty upper tail (b = inf).
-    """
-    lower = np.concatenate([-np.logaddexp(0.0, -_SHARES), [0.0]]) + log_q[:, None]
-    upper = -np.logaddexp(0.0, _SHARES) + log_q[:, None]
-    a = ndtri_exp(lower)
-    b = np.concatenate([-ndtri_exp(upper), np.full((len(log_q), 1), np.inf)], axis=1)
-    log_ratio = mu * a - mu * mu / 2
-    q_moved = np.exp(log_ndtr(a - mu)) + np.exp(log_ndtr(mu - b))
-    tilt = beta * mu
-    log_outside = np.logaddexp(log_ndtr(a[..., None] + tilt), log_ndtr(-b[..., None] - tilt))
-    log_outside += (beta + 1) * beta * mu * mu / 2
-    return log_ratio, mu * (b - a), q_moved, log_outside, -beta * log_ratio[..., None]
-
-
 @np.errstate(over="ignore", divide="ignore", invalid="ignore", under="ignore")
-def _gaussian_excess(log_mid: Array, log_ends: Array, mu: float, alpha: Array) -> Array:
-    """log(e^{(alpha-1)B} - 1) from above at the ends of intervals: (K,), (K, 2) -> (K, 2, O), convex in q between."""
+def _interval_ends(between: Pair, log_mid: Array, log_ends: Array, alpha: Array) -> Array:
+    """log(e^{(alpha-1)B} - 1) from above at the ends (K, 2) of intervals around (K,) log q -> (K, 2, O); convex between."""
     beta = alpha - 1
-    log_ratio, width, q_moved, log_n, log_power = _tails(log_mid, mu, beta)
-    scale = np.maximum(log_n.max(axis=1, keepdims=True), 0.0)
-    n, power = np.exp(log_n - scale), np.exp(log_power - scale)
-    # The multipliers: c r + r^{1-alpha} takes the same value, lambda, at both ends of the interval.
-    quotient = -np.expm1(-beta * width[..., None]) / np.expm1(width)[..., None]
+    tails = between.tails(log_mid, alpha)
+    scale = np.maximum(tails.log_outside.max(axis=1, keepdims=True), 0.0)
+    n = np.exp(tails.log_outside - scale)
+    power = np.exp(-beta * tails.log_ratio[..., None] - scale)
+    # The multipliers: slope r + r^{1-alpha} takes one value, level, where either tail ends.
+    width = tails.width[..., None]
+    quotient = np.where(width > 0, -np.expm1(-beta * width) / np.expm1(width), beta)
     quotient[:, -1] = 0.0
-    slope = power * quotient * np.exp(-log_ratio)[..., None]
+    slope = power * quotient * np.exp(-tails.log_ratio)[..., None]
     level = power * (1 + quotient)
-    q_mid, q_ends = np.exp(log_mid)[:, None, None], np.exp(log_ends)
-    # q' is largest for the upper tail alone: a concave function of q, below its tangent.
-    b_only = -ndtri_exp(log_mid)
-    q_most = np.exp(log_ndtr(mu - b_only))[:, None]
-    ratio_b = np.exp(mu * b_only - mu * mu / 2)[:, None]
     result = []
     for end in range(2):
-        q = q_ends[:, end, None, None]
-        shift = q - q_mid
-        intercept = n + level * shift + slope * q_moved[..., None]
+        q = np.exp(log_ends[:, end, None, None])
+        shift = q - np.exp(log_mid)[:, None, None]
+        intercept = n + level * shift + slope * tails.moved[..., None]
+        # q' is at most that of the upper tail alone, a concave function of q, which lies below its tangent.
+        most = (tails.most_moved[:, None] + tails.most_ratio[:, None] * shift[:, 0])[:, None, :]
         crossing = np.diff(intercept, axis=1) / np.diff(slope, axis=1)
-        most = (q_most + ratio_b * shift[:, 0])[:, None, :]
         crossing = np.where(np.isfinite(crossing), crossing, most)
-        # q' falls from plane to plane; where rounding or a far end breaks the order any ordered breakpoints do.
+        # Crossings fall from plane to plane; where rounding breaks the order any ordered breakpoints do.
         crossing = np.clip(np.minimum.accumulate(crossing, axis=1), 0.0, most)
         points = np.concatenate([np.broadcast_to(most, crossing[:, :1].shape), crossing], axis=1)
-        before = (
-            np.concatenate([intercept[:, :1], intercept[:, :-1]], axis=1),
-            np.concatenate([slope[:, :1], slope[:, :-1]], axis=1),
-        )
-        plane = np.maximum(intercept - slope * points, before[0] - before[1] * points)
-        log_inside = (beta + 1) * np.log1p(-q) - beta * np.log1p(-points)
-        total = np.where(scale > 0, np.exp(log_inside - scale) - np.exp(-scale), np.expm1(log_inside)) + plane
-        margin = ROUNDING * ((beta + 1) * (q + points) * np.exp(-scale) + intercept + before[0])
-        log_total = np.log((total + margin).max(axis=1)) + scale[:, 0]
+        plane = intercept - slope * points
+        plane[:, 1:] = np.maximum(plane[:, 1:], intercept[:, :-1] - slope[:, :-1] * points[:, 1:])
+        size = intercept.copy()
+        size[:, 1:] += intercept[:, :-1]
+        log_inside = alpha * np.log1p(-q) - beta * np.log1p(-points)
+        inside = np.where(scale > 0, np.exp(log_inside - scale) - np.exp(-scale), np.expm1(log_inside))
+        margin = ROUNDING * tails.rounding[:, None, :] * (alpha * (q + points) * np.exp(-scale) + size)
+        log_total = np.log((inside + plane + margin).max(axis=1)) + scale[:, 0]
         result.append(np.where(np.isnan(log_total), np.inf, log_total))
     return np.stack(result, axis=1)
 
 
-@lru_cache(maxsize=8)
-def gaussian_table(sigma: float, orders: tuple[float, ...], deepest: float = -60.0) -> Table:
+@lru_cache(maxsize=16)
+def table(between: Pair, orders: tuple[float, ...], deepest: float) -> Table:
     """The table of one noise, down to log q = ``deepest``: a pure function of its arguments."""
     alpha = np.array(orders)
     log_q = nodes(deepest)
     mids = 0.5 * (log_q[1:] + log_q[:-1])
     ends = np.stack([log_q[:-1], log_q[1:]], axis=1)
-    parts = [
-        _gaussian_excess(mids[k : k + 16], ends[k : k + 16], _SQRT2 / sigma, alpha) for k in range(0, len(mids), 16)
-    ]
+    parts = [_interval_ends(between, mids[k : k + 16], ends[k : k + 16], alpha) for k in range(0, len(mids), 16)]
     excess = np.concatenate(parts)
     values = np.concatenate([excess[:1, 0], np.maximum(excess[:-1, 1], excess[1:, 0]), excess[-1:, 1]])
     return Table(log_q, np.maximum.accumulate(values, axis=0))
 
 
-def _interpolated(table: Table, log_q: Array) -> Array:
+def _interpolated(known: Table, log_q: Array) -> Array:
     """log excess at (Q,) log q: linear in q between nodes; the first node's below it, inf above the last."""
-    at = np.clip(np.searchsorted(table.log_q, log_q, side="left"), 1, len(table.log_q) - 1)
-    low, high = table.log_q[at - 1], table.log_q[at]
+    at = np.clip(np.searchsorted(known.log_q, log_q, side="left"), 1, len(known.log_q) - 1)
+    low, high = known.log_q[at - 1], known.log_q[at]
     with np.errstate(divide="ignore"):
         share = np.expm1(np.clip(log_q, low, high) - low) / np.expm1(high - low)
         log_up, log_down = np.log(share)[:, None], np.log1p(-share)[:, None]
-    result = np.logaddexp(log_down + table.log_excess[at - 1], log_up + table.log_excess[at])
-    result[log_q > table.log_q[-1]] = np.inf
+    result = np.logaddexp(log_down + known.log_excess[at - 1], log_up + known.log_excess[at])
+    result[log_q > known.log_q[-1]] = np.inf
     return result
 
 
-def log_excess(log_q: object, sigma: float, orders: object) -> Array:
-    """log(e^{(alpha-1) B(q)} - 1), (Q,) x (O,) -> (Q, O), from above; what :func:`bound` is made of."""
+def log_excess(log_q: object, between: Pair, orders: object) -> Array:
+    """log(e^{(alpha-1) B(q)} - 1) of one answer, (Q,) x (O,) -> (Q, O), from above; see :func:`bound`."""
     alpha = checked_orders(orders)
     values = np.atleast_1d(np.asarray(log_q, dtype=float))
-    cap = (alpha - 1) * gaussian_bound(_SQRT2 / sigma, alpha)
-    log_cap = np.where(cap > 30, cap, np.log(np.expm1(np.minimum(cap, 30.0))))
+    largest = (alpha - 1) * between.divergence(alpha)
+    log_largest = np.where(largest > 30, largest, np.log(np.expm1(np.minimum(largest, 30.0))))
     finite = values[np.isfinite(values)]
     deepest = next((d for d in _DEPTHS if not len(finite) or finite.min() > d), _DEPTHS[-1])
-    table = gaussian_table(float(sigma), tuple(alpha.tolist()), deepest)
-    excess = np.minimum(_interpolated(table, values), log_cap)
+    known = table(between, tuple(alpha.tolist()), deepest)
+    excess = np.minimum(_interpolated(known, values), log_largest)
     excess[np.isneginf(values)] = -np.inf
     return excess
 
 
 def bound(log_q: object, sigma: float, orders: object) -> Array:
-    """B(q), (Q,) x (O,) -> (Q, O): D_alpha of the answer from these votes to any neighbour, from above.
+    """B(q) of GNMax, (Q,) x (O,) -> (Q, O): D_alpha of the answer from these votes to any neighbour, from above.
 
     Args:
-        log_q: log of the chance that another class wins than the plurality's, or of any upper bound of it.
-        sigma: noise on each count.
+        log_q: log of the chance that another class wins than a fixed one, the plurality's; or any upper bound of it.
+        sigma: standard deviation of the noise on each count.
         orders: (O,) above 1.
     """
     alpha = checked_orders(orders)
-    return np.logaddexp(0.0, log_excess(log_q, sigma, alpha)) / (alpha - 1)
+    return np.logaddexp(0.0, log_excess(log_q, GaussianPair(math.sqrt(2.0) / sigma), alpha)) / (alpha - 1)
+
+
+def log_power_excess(f: Array, beta: Array) -> Array:
+    """log(e^{beta f} - 1 + beta (e^{-f} - 1)) from log ratios (...,), (..., O): nothing cancels, nothing overflows."""
+    grown = beta * f[..., None]
+    with np.errstate(divide="ignore", over="ignore"):
+        exact = np.log(np.maximum(np.expm1(np.minimum(grown, 40.0)) + beta * np.expm1(-f)[..., None], 0.0))
+    # Beyond e^40 the rest is at most beta e^{-40} of it where f > 0.
+    return np.where(grown > 40.0, grown, exact)
+
+
+def log_tested_excess(test: Array, moved: Array, event: Thresholded, answer: Array, orders: Array) -> Array:
+    """log(sum p^alpha p'^{1-alpha} - 1) of a test and the answer after it, (..., O).
+
+    Args:
+        test: (...,) the test's statistic.
+        moved: (...,) at the neighbour.
+        answer: (..., O) log(e^{(alpha-1) D} - 1) of the answer alone.
+
+    The sum is that of the test's own outcomes plus p_pass^alpha p'_pass^{1-alpha} (e^{(alpha-1) D} - 1).
+    """
+    beta = orders - 1
+    fails, passes = outcomes.log_test(test, event)
+    fails_moved, passes_moved = outcomes.log_test(moved, event)
+    pass_ratio = passes - passes_moved
+    total = passes[..., None] + beta * pass_ratio[..., None] + answer
+    for log_p, ratio in ((fails, fails - fails_moved), (passes, pass_ratio)):
+        total = np.logaddexp(total, log_p[..., None] + log_power_excess(ratio, beta))
+    return total
+
+
+def cost(log_q: Array, event: NoisyMax, orders: Array, statistic: Array | None, two_sided: bool) -> Array:
+    """J(statistic, q), (Q, O), of one query: the worst of both moves of the statistic.
+
+    The sum of powers is convex in the neighbour's chance to pass, so moves by less than 1 cost no more.
+    """
+    total = log_excess(log_q, pair(event), orders)
+    if isinstance(event, Thresholded) and statistic is not None:
+        answer, total = total, np.full_like(total, -np.inf)
+        for step in (-1.0, 1.0):
+            ways = [(statistic, statistic + step)] + ([(statistic + step, statistic)] if two_sided else [])
+            for here, there in ways:
+                total = np.maximum(total, log_tested_excess(here, there, event, answer, orders))
+    return np.logaddexp(0.0, total) / (orders - 1)
+
+
+def query_cost(
+    votes: object,
+    event: NoisyMax,
+    orders: object,
+    two_sided: bool = True,
+    statistic: object = None,
+    log_q: object = None,
+) -> Array:
+    """J of every query asked, (Q, O). PRIVATE. A run costs the sum over the queries asked, nothing weighted.
+
+    Args:
+        votes: (Q, C).
+        event: its caps play no part.
+        orders: (O,) above 1.
+        two_sided: bound D_alpha from these votes to a neighbour and back; else only from these votes.
+        statistic: (Q,) what the test compares, for Interactive-GNMax.
+        log_q: (Q,) any upper bound of log q (of that at every neighbour too, if two-sided); by default the exact one.
+    """
+    v, alpha = p18.checked_votes(votes), checked_orders(orders)
+    compared = p18.tested(v, event, statistic) if isinstance(event, Thresholded) else None
+    if log_q is None:
+        log_q = (outcomes.log_other_nearby if two_sided else outcomes.log_other)(v, event)
+    return cost(np.asarray(log_q, dtype=float), event, alpha, compared, two_sided)

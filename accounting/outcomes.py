@@ -19,12 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr, logsumexp
 
-from accounting.events import ConfidentGNMax, InteractiveGNMax, LNMax, NoisyMax
+from accounting.events import InteractiveGNMax, LNMax, NoisyMax, Thresholded
 from accounting.p18 import checked_votes
 from data.errors import UserError
 
 Array = NDArray[np.float64]
-Tested = ConfidentGNMax | InteractiveGNMax
+
 
 BLOCK = 2_000_000  # numbers in a temporary array
 _PRECISION = 1e-14  # of the quadrature, relative
@@ -214,7 +214,7 @@ def margins(votes: Array, event: NoisyMax, student: object) -> Array:
     return votes - votes[:1].sum() * p
 
 
-def log_test(values: Array, event: Tested) -> tuple[Array, Array]:
+def log_test(values: Array, event: Thresholded) -> tuple[Array, Array]:
     """(log Pr[fails], log Pr[passes]) of the test at these values of its statistic."""
     t = (values - event.threshold) / event.threshold_sigma
     return log_ndtr(-t), log_ndtr(t)
@@ -224,7 +224,7 @@ def log_law(votes: object, event: NoisyMax, student: object = None) -> Array:
     """log of the outcome law: (Q, C) for mechanisms that always answer, else (Q, C + 1), the last column no answer."""
     v = checked_votes(votes)
     answer = log_winner(v, event)
-    if not isinstance(event, Tested):
+    if not isinstance(event, Thresholded):
         return answer
     fails, passes = log_test(statistic(v, event, student), event)
     return np.concatenate([answer + passes[:, None], fails[:, None]], axis=1)
