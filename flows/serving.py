@@ -1,8 +1,10 @@
 """``make serve``: Prefect server, work pool, deployments and worker in one foreground command.
 
-Ctrl-C, or the end of any of them, stops them all.
+Ctrl-C, or the end of any of them, stops them all; runs that were at work are marked Crashed.
 """
 
+import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -12,6 +14,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 HOST = "127.0.0.1"
 POOL = "pate"
@@ -69,6 +72,27 @@ def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
                 process.wait()
 
 
+def _ask(port: int, path: str, body: dict[str, Any]) -> Any:
+    request = urllib.request.Request(
+        f"http://{HOST}:{port}/api/{path}", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return json.load(answer)
+
+
+def _mark_stopped(port: int) -> None:
+    """Runs that ended with the worker cannot say so themselves: without this they would be Running for ever."""
+    going = {"state": {"type": {"any_": ["PENDING", "RUNNING", "CANCELLING"]}}}
+    text = "stopped with its worker; what is finished is kept: start it again to go on"
+    with contextlib.suppress(OSError, ValueError):
+        runs = _ask(port, "flow_runs/filter", {"flow_runs": going, "work_pools": {"name": {"any_": [POOL]}}})
+        parents = {"parent_flow_run_id": {"any_": [run["id"] for run in runs]}}
+        inner = _ask(port, "flow_runs/filter", {"flow_runs": going | parents}) if runs else []
+        for run in [*inner, *runs]:
+            state = {"type": "CRASHED", "name": "Crashed", "message": text}
+            _ask(port, f"flow_runs/{run['id']}/set_state", {"state": state, "force": True})
+
+
 def _port_is_taken(port: int) -> bool:
     try:
         urllib.request.urlopen(f"http://{HOST}:{port}/api/health", timeout=1).close()
@@ -99,7 +123,9 @@ def serve(port: int) -> int:
         processes.append(_start(prefect("worker", "start", "--pool", POOL), settings))
         print(
             f"\nThe UI is at http://{HOST}:{port}. In another terminal, in this folder:\n\n"
-            f"  PREFECT_API_URL=http://{HOST}:{port}/api .venv/bin/prefect deployment run pate/full --watch\n\n"
+            f"  export PREFECT_API_URL=http://{HOST}:{port}/api\n"
+            "  .venv/bin/prefect deployment ls\n"
+            "  .venv/bin/prefect deployment run pate/full --watch\n\n"
             "Ctrl-C stops server and worker.",
             flush=True,
         )
@@ -114,7 +140,10 @@ def serve(port: int) -> int:
         return 1
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        _stop(processes)
+        _stop(processes[1:])
+        if len(processes) > 1 and processes[0].poll() is None:
+            _mark_stopped(port)
+        _stop(processes[:1])
 
 
 if __name__ == "__main__":
