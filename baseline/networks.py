@@ -6,7 +6,7 @@ from torch import nn
 
 from baseline.settings import BaselineSettings
 from data.streams import stream
-from teachers import networks
+from teachers import fitting, networks
 
 
 def name_of(settings: BaselineSettings, shape: tuple[int, ...]) -> str:
@@ -42,6 +42,7 @@ def fixed_features(fixed: nn.Sequential, features: np.ndarray, batch: int = 1024
     one row.
     """
     rows = features if len(features) else np.zeros((1, *features.shape[1:]), features.dtype)
+    batch = fitting.rows_at_once(batch, rows.shape[1:])
     with torch.no_grad():
         parts = [fixed(networks.as_input(rows[start : start + batch])) for start in range(0, len(rows), batch)]
     return torch.cat(parts)[: len(features)]

@@ -5,6 +5,7 @@ on one machine at one thread, and torch's global generator is left alone.
 """
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -81,8 +82,14 @@ def threads_for(numbers: int, small: int = SMALL_BATCH) -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
+def rows_at_once(most: int, shape: tuple[int, ...]) -> int:
+    """``most`` rows of up to 28×28 numbers, fewer of larger inputs: what a network makes of them must fit in memory."""
+    return max(1, most * 784 // max(math.prod(shape), 784))
+
+
 def logits(network: nn.Module, features: np.ndarray, batch: int = 4096) -> np.ndarray:
-    """The network's outputs (N, C) float32, ``batch`` rows at a time, where the network lies."""
+    """The network's outputs (N, C) float32, ``batch`` rows (fewer of large inputs) at a time, where it lies."""
+    batch = rows_at_once(batch, features.shape[1:])
     device = next(network.parameters()).device
     network.eval()
     with torch.inference_mode():
