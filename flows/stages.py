@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import NoReturn
 
 from data.errors import PateError, StageError, UserError
 from data.selectors import identity
@@ -148,21 +149,33 @@ def scrubbed(run: Run, stage: str) -> Iterator[None]:
     """The boundary of the private zone: no exception leaves with a text that could hold private data.
 
     Errors made for users pass: their texts name fields, files, columns and rules only. Of all others the traceback goes
-    to ``private/errors.log`` (0600).
+    to ``private/errors.log`` (0600). What leaves remembers no cause or context: Prefect logs an interrupt with all that
+    was being handled when it came.
     """
     try:
         yield
-    except (PateError, KeyboardInterrupt):
+    except PateError as error:
+        error.__cause__ = error.__context__ = None
         raise
+    except KeyboardInterrupt:
+        _raise_alone(KeyboardInterrupt())
     except BaseException as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise StageError(f"{stage}: no space left on the disk of {run.root}; free some and rerun") from None
+            _raise_alone(StageError(f"{stage}: no space left on the disk of {run.root}; free some and rerun"))
         with contextlib.suppress(OSError):
             log = os.open(run.private / "errors.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
             with os.fdopen(log, "a") as stream:
                 stream.write(f"--- {datetime.now(UTC).isoformat()} stage {stage}\n{traceback.format_exc()}\n")
         kind = type(error).__name__
-        raise StageError(f"{stage}: failed with {kind}; see {run.private / 'errors.log'}") from None
+        _raise_alone(StageError(f"{stage}: failed with {kind}; see {run.private / 'errors.log'}"))
+
+
+def _raise_alone(error: BaseException) -> NoReturn:
+    """Raise an error that does not hold what was being handled when it was raised."""
+    try:
+        raise error
+    finally:
+        error.__cause__ = error.__context__ = None
 
 
 def _opened(settings: Settings, console: Console, mapper: Mapper | None) -> tuple[Context, Manifest]:
