@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import maximum_filter1d
 from scipy.special import log_ndtr, ndtri, ndtri_exp
 
-from accounting import one_atom
+from accounting import one_atom, outcomes
 from accounting.events import ConfidentGNMax, Event, GNMax
 from accounting.p18 import checked_votes
 from accounting.suprema import checked_orders
@@ -34,11 +34,11 @@ SLACK = 1e-7
 """Added to s: above twice the rounding error of z, which is below 4e-8 for up to 100 000 classes."""
 # q below e^-690 is treated as that: an upper bound, and where floats end.
 _DEEPEST, _LOG_DEEPEST = -37.0, -690.0
-# Columns whose answer costs less than this share of the worst answer are one column.
-_NEGLIGIBLE = 1e-9
+# Columns whose answer costs less than e^-20 of the worst answer are one column.
+_LOG_NEGLIGIBLE = -20.0
 _TOTAL_BITS = 51
 _FINEST_UNIT = 40
-_BLOCK = 4096
+_BLOCK = 65_536
 
 
 @dataclass(frozen=True)
@@ -109,27 +109,6 @@ def fixed_queries(event: Event) -> FixedQueries:
     return event
 
 
-def log_other_winner(votes: Array, sigma: float) -> Array:
-    """log q, (Q,), of histograms (Q, C), exact to 1e-12: q = Pr[GNMax answers another class than the plurality's].
-
-    q = -int phi(z) expm1(sum_j log Phi(z + gap_j/sigma)) dz by the trapezoidal rule, whose error for step
-    0.7/sqrt(C) is below e^-40 of q (docs/accounting.md, "Cells"); nothing cancels. At least e^-690.
-    """
-    ordered, at = np.unique(np.sort(votes, axis=1).astype(np.int64), axis=0, return_inverse=True)
-    gaps = ordered[:, -1:] - ordered[:, :-1]
-    classes, most = votes.shape[1], int(gaps.max()) + 1
-    step = min(0.25, 0.7 / math.sqrt(classes))
-    nodes = np.arange(_DEEPEST - 1, 9 + step, step)
-    weights = step * np.exp(-nodes * nodes / 2) / math.sqrt(2 * math.pi)
-    log_below = log_ndtr(nodes + np.arange(most)[:, None] / sigma)
-    multiplicity = np.zeros((len(gaps), most))
-    np.add.at(multiplicity, (np.arange(len(gaps))[:, None], gaps), 1.0)
-    q = -np.expm1(multiplicity @ log_below) @ weights
-    with np.errstate(divide="ignore"):
-        log_q = np.maximum(np.log(q), _LOG_DEEPEST)
-    return np.asarray(np.minimum(log_q, math.log1p(-1 / classes))[at.reshape(-1)])
-
-
 def _columns_per_vote(teachers: int) -> int:
     """How finely z is cut: chosen by the number of teachers so that a table has a few million cells at most."""
     return 8 if teachers <= 500 else 4 if teachers <= 2000 else 2
@@ -144,43 +123,39 @@ def grid_for(event: FixedQueries, teachers: int, classes: int, order: float) -> 
     # The runner-up alone wins with Phi(-gap / (sqrt 2 sigma)), and no gap is above the number of teachers.
     bottom = max(-teachers * move / 2, _DEEPEST)
     columns = int((top - bottom) / width) + 2
-    edges = top + SLACK - width * np.arange(columns, dtype=float)
-    answer = _answer(edges, sigma, order, classes)
-    columns = min(columns, int(np.count_nonzero(answer > _NEGLIGIBLE * answer[0])) + 1)
+    excess = _answer_excess(_edges(top, width, columns), event, order, classes)[:, 0]
+    columns = min(columns, int(np.count_nonzero(excess > excess[0] + _LOG_NEGLIGIBLE)) + 1)
     if isinstance(event, GNMax):
         return Grid(teachers, classes, sigma, 0, 1, top, width, columns, step)
     least = -(-teachers // classes)
     return Grid(teachers, classes, sigma, least, teachers - least + 1, top, width, columns, step)
 
 
-def _answer(edges: Array, sigma: float, order: float, classes: int) -> Array:
-    """The one-atom bound at the columns' upper edges, (K,): falls from column to column."""
+def _edges(top: float, width: float, columns: int) -> Array:
+    """The largest z of each column, descending; never below what rounding may have put there."""
+    return top + SLACK - width * np.arange(columns, dtype=float)
+
+
+def _answer_excess(edges: Array, event: FixedQueries, order: float, classes: int) -> Array:
+    """log(e^{(alpha-1) B} - 1) of the one-atom bound at the columns' upper edges, (K, 1)."""
     log_q = np.minimum(log_ndtr(edges), math.log1p(-1 / classes) + SLACK)
-    return np.maximum.accumulate(one_atom.bound(log_q, sigma, [order])[::-1, 0])[::-1]
+    return one_atom.log_excess(log_q, one_atom.pair(event), [order])
 
 
 def tabulate(event: FixedQueries, grid: Grid, order: float, queries: int) -> Table:
-    r"""J of every cell from above, in units so fine that sums over ``queries`` are exact in 53 bits.
+    """J of every cell from above, in units so fine that sums over ``queries`` are exact in 53 bits.
 
-    GNMax: J = B(q). Confident-GNMax, with p_a = Phi((c - T)/sigma_T), p_o = 1 - p_a and p' those at c':
-    J = max over c' = c - 1, c, c + 1 of log(p_o^a p_o'^{1-a} + p_a^a p_a'^{1-a} e^{(a-1) B}) / (a - 1), a the order.
+    GNMax: J = B(q). Confident-GNMax: the worst of c' = c - 1 and c + 1, as in :func:`accounting.one_atom.cost`.
     """
-    beta = float(checked_orders(order)[0]) - 1
-    edges = grid.top + SLACK - grid.width * np.arange(grid.columns, dtype=float)
-    answer = _answer(edges, grid.sigma, order, grid.classes)
-    if isinstance(event, GNMax):
-        costs = answer[None, :]
-    else:
-        counts = grid.least + np.arange(-1.0, grid.rows + 1)
-        x = (counts - event.threshold) / event.threshold_sigma
-        passed, failed = log_ndtr(x), log_ndtr(-x)
-        moved = []
-        for other in range(3):
-            ratio = [(beta + 1) * p[1:-1] - beta * p[other : other + grid.rows] for p in (failed, passed)]
-            moved.append(np.logaddexp(ratio[0][:, None], ratio[1][:, None] + beta * answer))
-        size = (beta + 1) * max(np.abs(passed).max(), np.abs(failed).max()) + beta * answer[0]
-        costs = (np.maximum.reduce(moved) + 1e-14 * (1 + size)) / beta
-    costs = np.maximum(costs, 0.0) * (1 + 1e-9)
+    alpha = checked_orders(order)
+    excess = _answer_excess(_edges(grid.top, grid.width, grid.columns), event, order, grid.classes)[None]
+    if isinstance(event, ConfidentGNMax):
+        counts = grid.least + np.arange(grid.rows, dtype=float)[:, None]
+        excess = np.maximum(
+            one_atom.log_tested_excess(counts, counts - 1, event, excess, alpha),
+            one_atom.log_tested_excess(counts, counts + 1, event, excess, alpha),
+        )
+    costs = np.logaddexp(0.0, excess[..., 0]) / (alpha[0] - 1) * (1 + 1e-9)
     bits = min(_FINEST_UNIT, _TOTAL_BITS - math.ceil(math.log2(max(queries, 1) * max(float(costs.max()), 1e-6))))
     units = np.ceil(np.ldexp(costs, bits)).astype(np.int64) + 1
     # Falls from column to column but for rounding; the bound is non-decreasing in q, so the largest may stand.
@@ -194,8 +169,14 @@ def positions(votes: object, event: FixedQueries) -> Positions:
     table = table[: event.queries if isinstance(event, ConfidentGNMax) else event.answers]
     if not len(table):
         raise UserError(f"{type(event).__name__}: its cap must be at least 1 query")
-    log_q = [log_other_winner(table[k : k + _BLOCK], event.sigma) for k in range(0, len(table), _BLOCK)]
+    log_q = [_log_other(table[k : k + _BLOCK], event) for k in range(0, len(table), _BLOCK)]
     return Positions(teachers, classes, table.max(axis=1), ndtri_exp(np.concatenate(log_q)))
+
+
+def _log_other(votes: Array, event: FixedQueries) -> Array:
+    """log q, (Q,), at least e^-690; equal histograms but for the order of classes are looked at once."""
+    ordered, at = np.unique(np.sort(votes, axis=1), axis=0, return_inverse=True)
+    return np.maximum(outcomes.log_other(ordered, event), _LOG_DEEPEST)[at.reshape(-1)]
 
 
 def occupied(queries: Positions, grid: Grid) -> Occupied:
