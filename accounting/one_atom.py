@@ -60,7 +60,10 @@ def nodes(deepest: float) -> Array:
 
 @np.errstate(over="ignore", divide="ignore", invalid="ignore", under="ignore")
 def _interval_ends(between: Pair, log_mid: Array, log_ends: Array, alpha: Array) -> Array:
-    """log(e^{(alpha-1)B} - 1) from above at the ends (K, 2) of intervals around (K,) log q -> (K, 2, O); convex between."""
+    """log(e^{(alpha-1)B} - 1) from above at the ends (K, 2) of intervals around (K,) log q, (K, 2, O).
+
+    Before the logarithm convex between the ends.
+    """
     beta = alpha - 1
     tails = between.tails(log_mid, alpha)
     scale = np.maximum(tails.log_outside.max(axis=1, keepdims=True), 0.0)
