@@ -23,7 +23,7 @@ from scipy.special import gammaln
 from accounting import conversion as convert
 from accounting import curves
 from accounting.cost import guarantee
-from accounting.events import Event, Laplace, LNMax, PureDP
+from accounting.events import Event, Laplace, LNMax, PureDP, Tested
 from accounting.loss_distributions import gaussian_square, pld_epsilon
 from accounting.orders import default_orders
 
@@ -76,7 +76,10 @@ def basic(stated: Sequence[tuple[float, float]]) -> Composition:
 
 def advanced(events: Sequence[Event], delta: float) -> Composition:
     """Advanced composition at a total of ``delta``; the theorem used is named."""
-    epsilons, deltas = _statements(events, delta / (2 * len(events)))
+    each = delta / (2 * len(events))
+    if any(isinstance(event, Tested) and event.delta >= each for event in events):
+        return Composition("advanced", None, None, f"a test may fail with more than δ/{2 * len(events)}")
+    epsilons, deltas = _statements(events, each)
     # 1 - (1 - rest) prod(1 - delta_i) <= delta holds with a rest of delta - sum delta_i: products beat sums.
     rest = (delta - math.fsum(deltas)) * (1 - 1e-12)
     if len(set(epsilons)) == 1:
@@ -133,7 +136,7 @@ def zcdp(events: Sequence[Event], delta: float) -> Composition:
     """rho added up; converted like any Renyi curve, or to rho + 2 sqrt(rho log(1/delta)) where that is less."""
     rhos = [rho for event in events if (rho := zcdp_rho(event)) is not None]
     if len(rhos) < len(events):
-        return Composition("zcdp", None, None, "a mechanism here has no useful ρ (sampling does not amplify it)")
+        return Composition("zcdp", None, None, "a mechanism here has no useful ρ: it samples, or shows what votes cost")
     total = math.fsum(rhos) * (1 + 1e-14)
     orders = np.array(default_orders())
     found = convert.epsilon(total * orders, orders, delta, warn=False)[0]
@@ -164,15 +167,18 @@ def zcdp_rho(event: Event) -> float | None:
 
 
 def rdp(events: Sequence[Event], delta: float) -> Composition:
-    """Renyi divergences added at every order; the best order is chosen at the end."""
+    """Renyi divergences added at every order; the best order is chosen at the end. What tests may fail with adds up."""
     orders = np.array(default_orders())
     # Certifying every order of every noise takes long: first where the textbook's costs say that the best one lies.
+    rest = delta - math.fsum(event.delta for event in events if isinstance(event, Tested))
+    if not rest > 0:
+        return Composition("rdp", None, None, "tests may fail with more than δ in all")
     rough = _total(events, orders, "textbook")
-    _, centre = convert.epsilon(rough, orders, delta, warn=False)
+    _, centre = convert.epsilon(rough, orders, rest, warn=False)
     near = orders[(orders >= 1 + (centre - 1) / 1.6) & (orders <= 1 + (centre - 1) * 2.2)]
-    found, order = convert.epsilon(_total(events, near, "data_independent"), near, delta, warn=False)
+    found, order = convert.epsilon(_total(events, near, "data_independent"), near, rest, warn=False)
     if not near[0] < order < near[-1]:
-        found, order = convert.epsilon(_total(events, orders, "data_independent"), orders, delta, warn=False)
+        found, order = convert.epsilon(_total(events, orders, "data_independent"), orders, rest, warn=False)
     return Composition("rdp", found, delta, f"Rényi divergences added, best order {order:g} (Mironov 2017)")
 
 

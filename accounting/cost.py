@@ -9,9 +9,10 @@ from dp_accounting.pld import PLDAccountant
 
 from accounting import conversion as convert
 from accounting import curves
-from accounting.events import DPSGD, Event, Gaussian, Generic, PureDP
+from accounting.events import DPSGD, Event, Gaussian, Generic, PureDP, Tested
 from accounting.gaussian_mechanism import gaussian_epsilon, shift
 from accounting.orders import default_orders
+from data.errors import UserError
 
 # Privacy losses are put on a grid of this step, pessimistically ("connect the dots", Doroshenko et al. 2022).
 PLD_INTERVAL = 1e-4
@@ -81,6 +82,8 @@ def guarantee(
         return Guarantee(number, dpsgd_epsilon(event, delta), float(delta), None, "profile")
     if isinstance(event, Generic):
         return _generic(event, delta, number, conversion)
+    if isinstance(event, Tested):
+        return _tested(event, delta, number, conversion)
     orders = np.array(default_orders())
     if number == "data_independent":
         near = _promising(event, orders, delta, conversion)
@@ -103,6 +106,16 @@ def _generic(event: Generic, delta: float, number: curves.Number, conversion: co
     if event.count * one <= found:
         return Guarantee(number, event.count * one, small, None, "pure")
     return Guarantee(number, found, small, order, conversion)
+
+
+def _tested(event: Tested, delta: float, number: curves.Number, conversion: convert.Conversion) -> Guarantee:
+    """At its one order; what the test may fail with is part of delta."""
+    rest = convert.checked_delta(delta) - event.delta
+    if not rest > 0:
+        raise UserError(f"delta = {delta!r}: must be above {event.delta!r}, what the test itself may fail with")
+    curve = curves.rdp(event, [event.order], number)
+    found, order = convert.epsilon(curve, [event.order], rest, conversion, warn=False)
+    return Guarantee(number, found, float(delta), order, conversion)
 
 
 def _promising(event: Event, orders: np.ndarray, delta: float, conversion: convert.Conversion) -> np.ndarray:

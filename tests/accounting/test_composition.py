@@ -11,6 +11,7 @@ from dp_accounting.pld import privacy_loss_distribution as pld
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from accounting import conversion, curves
 from accounting.composition import (
     METHODS,
     advanced,
@@ -24,9 +25,10 @@ from accounting.composition import (
     zcdp_rho,
 )
 from accounting.cost import guarantee
-from accounting.events import DPSGD, ConfidentGNMax, Event, Gaussian, GNMax, Laplace, LNMax, PureDP
+from accounting.events import DPSGD, ConfidentGNMax, Event, Gaussian, GNMax, Laplace, LNMax, PureDP, Tested
 from accounting.gaussian_mechanism import gaussian_epsilon
 from accounting.loss_distributions import pld_epsilon
+from data.errors import UserError
 
 MNIST = ConfidentGNMax(sigma=40.0, threshold=200.0, threshold_sigma=150.0, queries=640, answers=283)
 MIXED: list[Event] = [GNMax(87.0, 100), LNMax(20.0, 10), Laplace(10.0, 1.0, 5), PureDP(0.1, 3), Gaussian(9.0, 1.0, 2)]
@@ -155,6 +157,21 @@ def test_where_a_method_has_no_number_it_says_none() -> None:
     none = zcdp([GNMax(1.0, 1), *sgd], 1e-5)
     assert (none.epsilon, none.delta) == (None, None)
     assert "sampl" in none.theorem
+
+
+def test_what_a_test_may_fail_with_is_part_of_delta() -> None:
+    """A tested release converts at delta less its own; where there is nothing left, there is no number."""
+    event = Tested(order=10.0, rho=0.3, sigma_d=8.0, delta=1e-6)
+    alone = guarantee(event, 1e-5)
+    expected, _ = conversion.epsilon(curves.rdp(event, [10.0]), [10.0], 1e-5 - 1e-6)
+    assert alone.epsilon == pytest.approx(expected)
+    found = by_method([event, GNMax(87.0, 100)])
+    total = curves.rdp(event, [10.0]) + curves.rdp(GNMax(87.0, 100), [10.0])
+    assert found["rdp"] <= conversion.epsilon(total, [10.0], 1e-5 - 1e-6)[0]  # type: ignore[operator]
+    many = by_method([event] * 20)
+    assert (many["rdp"], many["advanced"], many["pld"]) == (None, None, None)
+    with pytest.raises(UserError, match="^delta = "):
+        guarantee(event, 1e-6)
 
 
 def test_rho_bounds_every_renyi_divergence() -> None:
