@@ -1,4 +1,4 @@
-"""The one sampler of noise: noisy argmax and noisy threshold test, under exactly the law that is accounted.
+"""The one sampler of noise: noisy argmax, threshold test and number, under exactly the law that is accounted.
 
 A privacy proof speaks of v_j + sigma * Z_j with real numbers Z_j; floating-point samples of Z_j have holes and
 uneven spacing from which v can be read off (Mironov 2012, "On significance of the least significant bits for
@@ -18,7 +18,7 @@ How many bits a query took is neither returned, logged nor timed.
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from flint import arb, ctx
@@ -95,6 +95,29 @@ def at_least(
     if not math.isfinite(threshold):
         raise UserError(f"threshold = {threshold!r}: must be a finite number")
     return _at_least(values, float(threshold), float(scale), source, table_bits)
+
+
+def rounded(value: float, factors: Sequence[float], step: float, source: Source = os.urandom) -> int:
+    """The whole number nearest to (value + scale * Z) / step, Z ~ N(0, 1): a noisy number on a fixed lattice.
+
+    ``scale`` is the exact product of ``factors``: it may depend on private data, ``step`` must not. Which number that
+    is, is settled in ball arithmetic, so its law is that of the real noisy value, rounded. Raises UserError.
+    """
+    for name, number in [("value", value), *(("factor", f) for f in factors), ("step", step)]:
+        # Without the number itself: value and factors are private.
+        if not math.isfinite(number) or (name != "value" and not number > 0):
+            raise UserError(f"{name}: must be a finite number{'' if name == 'value' else ' above 0'}")
+    cell, bits = 0, 0
+    while True:
+        _check_depth(bits)
+        cell, bits = _extend(source, {0: cell})[0], bits + MORE_BITS
+        with ctx.workprec(bits + 128):
+            noise = enclosure("gaussian", cell, bits)
+            for factor in factors:
+                noise = noise * arb(factor)
+            found = ((arb(value) + noise) / arb(step) + arb(0.5)).floor().unique_fmpz()
+        if found is not None:
+            return int(found)
 
 
 def _check_tuning(scale: float, table_bits: int) -> None:
