@@ -124,7 +124,8 @@ def homogeneous_delta(epsilon: float, count: int, total: float) -> float:
     (1 + e^epsilon)^count, i the number of lies.
     """
     lies = np.arange(count + 1)
-    gain = (count - 2 * lies) * epsilon - total  # log of the ratio of the two terms
+    # log of the ratio of the two terms, with what its rounding may have lost
+    gain = (count - 2 * lies) * epsilon - total + 1e-15 * (count * epsilon + total)
     some = gain > 0
     lies, gain = lies[some], gain[some]
     log_law = gammaln(count + 1) - gammaln(lies + 1) - gammaln(count - lies + 1)
