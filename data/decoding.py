@@ -4,14 +4,16 @@ Deterministic, each file by itself: what orientation EXIF gives is applied, tran
 pixel become their upper 8, of several frames the first counts; then grey or RGB, then resized with antialiasing, sides
 apart. Which shape is decided by the caller, from public images alone.
 
-Pillow reads PNG, JPEG, BMP, TIFF and WebP here whatever a file is called, and nothing else. Its warnings are silenced:
-those about a private file would tell of it.
+Pillow reads PNG, JPEG, BMP and WebP here whatever a file is called, TIFF where it is called so, and nothing else. All
+that it and libtiff say is silenced: what they say about a private file would tell of it.
 """
 
 import contextlib
 import functools
 import hashlib
+import logging
 import os
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,12 +27,14 @@ from data.arrays import new_array
 from data.errors import UserError
 from data.imagefolder import Listing
 
-FORMATS = ("PNG", "JPEG", "BMP", "TIFF", "WEBP")
+FORMATS = ("PNG", "JPEG", "BMP", "WEBP")
+_TIFF = (".tif", ".tiff")
 MOST_PIXELS = 64_000_000
 _GREY = ("1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "I;16N")
 _THREADS = 8
 _CHUNK = 256
 _ORIENTATION, _TURNED = 0x0112, (5, 6, 7, 8)
+_PROCESS_WIDE = threading.Lock()
 _T = TypeVar("_T")
 
 Shape = tuple[int, int, int]
@@ -43,7 +47,8 @@ class _Unreadable(Exception):
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[Image.Image]:
     try:
-        with Image.open(path, formats=FORMATS) as image:
+        formats = (*FORMATS, "TIFF") if path.suffix.lower() in _TIFF else FORMATS
+        with Image.open(path, formats=formats) as image:
             if image.width * image.height > MOST_PIXELS:
                 raise _Unreadable(f"must have at most {MOST_PIXELS:,} pixels")
             if image.mode == "F":
@@ -109,10 +114,9 @@ def _each(function: Callable[[Path], _T], listing: Listing, *, public: bool) -> 
         except _Unreadable as problem:
             return problem
 
-    # Filters belong to the process: set here, around all threads.
-    with warnings.catch_warnings(), ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:
-        warnings.simplefilter("ignore")
-        paths = list(listing.paths())
+    paths = list(listing.paths())
+    tiff = any(path.suffix.lower() in _TIFF for path in paths)
+    with _silent(tiff=tiff), ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:
         for start in range(0, len(paths), _CHUNK):
             chunk = paths[start : start + _CHUNK]
             results: list[_T] = []
@@ -122,6 +126,28 @@ def _each(function: Callable[[Path], _T], listing: Listing, *, public: bool) -> 
                     raise UserError(f"{shown}: {found}")
                 results.append(found)
             yield start, results
+
+
+@contextlib.contextmanager
+def _silent(*, tiff: bool) -> Iterator[None]:
+    """No warning, no log record, and no line of libtiff, which writes to the process's standard error by itself.
+
+    All three belong to the process: set here, around all threads, by one caller at a time.
+    """
+    logger = logging.getLogger("PIL")
+    level = logger.level
+    with _PROCESS_WIDE, warnings.catch_warnings(), contextlib.ExitStack() as stack:
+        warnings.simplefilter("ignore")
+        logger.setLevel(logging.CRITICAL + 1)
+        stack.callback(logger.setLevel, level)
+        if tiff:
+            with contextlib.suppress(OSError):
+                kept = os.dup(2)
+                stack.callback(os.close, kept)
+                stack.callback(os.dup2, kept, 2)
+                with Path(os.devnull).open("wb") as nowhere:
+                    os.dup2(nowhere.fileno(), 2)
+        yield
 
 
 def decode(listing: Listing, shape: Shape, *, public: bool, scratch: Path | None = None) -> np.ndarray:
