@@ -15,6 +15,10 @@ from its limit ε and δ (where a Gaussian mechanism of that budget converts bes
 
     Σ_events D_α*(event) ≤ ρ(α*, limit, δ),    ρ = ε - log1p(-1/α) + (log δ + log α)/(α - 1).
 
+Events that may fail with a δ' of their own (``Tested``) need a part of δ that was set aside at opening
+(ledger.tested_delta): their δ' add up to at most that, and ρ is taken at the rest (docs/accounting.md, "A tested
+release").
+
 So however later runs are chosen after seeing earlier ones, all of them together are (limit, δ)-DP, as long as the
 limit stays what it was at opening (see :class:`accounting.ledger_rows.Standing` for limits that change). Check,
 charge and write are one transaction that excludes other writers; two processes cannot overspend together.
@@ -34,6 +38,8 @@ import numpy as np
 from sqlalchemy import Connection, Engine, Row, insert, select, update
 
 from accounting import conversion
+from accounting.events import Tested
+from accounting.ledger_refusals import over_limit, over_tested_delta
 from accounting.ledger_rows import (
     CANCELLED,
     COMMITTED,
@@ -46,8 +52,10 @@ from accounting.ledger_rows import (
     account_from_row,
     check_limit,
     check_named,
+    converting_delta,
     counted_events,
     current_user,
+    delta_of_test,
     event_row,
     event_text,
     move_event,
@@ -55,6 +63,7 @@ from accounting.ledger_rows import (
     now,
     read_dataset,
     reservation_from_row,
+    stored_delta_of_test,
 )
 from accounting.ledger_schema import DATASETS, EVENTS, LIMITS, connect, exclude_openers, transaction
 from data.errors import RefusedError, UserError
@@ -75,12 +84,14 @@ class Ledger:
         unit: str,
         delta: float,
         limit: float,
+        tested_delta: float | None = None,
         adjacency: str = ADJACENCY,
         who: str | None = None,
     ) -> Account:
         """Open ``name`` at first use, fixing unit, adjacency, δ, limit and α*; later, check that they match.
 
         ``limit``: the ε of the settings; the smaller of it and the stored limit holds for this account.
+        ``tested_delta``: the part of δ set aside for what tests may fail with; None: nothing, or as stored.
         Errors: :class:`UserError` naming the field, the stored and the given value.
         """
         check_named("data.name", name)
@@ -89,8 +100,13 @@ class Ledger:
             raise UserError(f"adjacency = {adjacency!r}: must be {ADJACENCY!r}, the only one accounted for")
         if not 0 < delta < 1:
             raise UserError(f"ledger.delta = {delta!r}: must be between 0 and 1")
+        if tested_delta is not None and not 0 <= tested_delta < delta:
+            raise UserError(
+                f"ledger.tested_delta = {tested_delta!r}: must be at least 0 and below ledger.delta {delta!r}"
+            )
         check_limit(limit)
-        order = float(conversion.best_gaussian_order(limit, delta))
+        aside = tested_delta or 0.0
+        order = float(conversion.best_gaussian_order(limit, converting_delta(delta, aside)))
         with transaction(self.engine) as connection:
             exclude_openers(connection)
             if connection.execute(select(DATASETS.c.name).where(DATASETS.c.name == name)).first() is None:
@@ -101,6 +117,7 @@ class Ledger:
                         unit=unit,
                         adjacency=adjacency,
                         delta=delta,
+                        tested_delta=aside,
                         order=order,
                         limit_epsilon=limit,
                         opened_at=opened,
@@ -115,6 +132,7 @@ class Ledger:
             ("data.unit", unit, row.unit),
             ("adjacency", adjacency, row.adjacency),
             ("ledger.delta", delta, row.delta),
+            ("ledger.tested_delta", row.tested_delta if tested_delta is None else tested_delta, row.tested_delta),
         ):
             if value != stored:
                 raise UserError(
@@ -152,11 +170,12 @@ class Ledger:
         author = who or current_user()
         with transaction(self.engine) as connection:
             row = _lock(connection, account.name)
-            if (row.order, row.delta) != (account.order, account.delta):
+            if (row.order, row.delta, row.tested_delta) != (account.order, account.delta, account.tested_delta):
                 raise UserError(f"dataset {account.name!r}: the account was read from another ledger")
             counted = counted_events(connection, account.name)
             ids: list[str] = []
             fresh: list[dict[str, Any]] = []
+            new_deltas: dict[str, float] = {}
             replaced: set[str] = set()
             for request, cost in zip(requests, costs, strict=True):
                 text = event_text(request.event)
@@ -171,14 +190,20 @@ class Ledger:
                 if same is None:
                     same = uuid.uuid4().hex
                     fresh.append(new_row(same, account, request, text, cost, author, row.limit_epsilon))
+                    new_deltas[same] = delta_of_test(request.event)
                 ids.append(same)
-            kept = [event.rdp for event in counted if event.id not in replaced]
+            staying = [event for event in counted if event.id not in replaced]
+            kept = [event.rdp for event in staying]
             limit = min(row.limit_epsilon, account.settings_limit)
             asked = [values["rdp"] for values in fresh]
-            budget = conversion.rdp_budget(row.order, limit, row.delta)
+            budget = conversion.rdp_budget(row.order, limit, _converting(row))
             # `not <=` refuses NaN too. Checked even if nothing is new: the limit may have been lowered.
             if requests and not math.fsum(kept + asked) <= budget:
-                raise RefusedError(_refusal(row, requests, kept, asked, limit))
+                spent, total = (spent_epsilon(sums, row.order, _converting(row)) for sums in (kept, kept + asked))
+                raise RefusedError(over_limit(row, requests, spent, total, limit))
+            fails = math.fsum([*map(stored_delta_of_test, staying), *(new_deltas[values["id"]] for values in fresh)])
+            if fails > 0 and not fails <= row.tested_delta:
+                raise RefusedError(over_tested_delta(row, requests, fails))
             for old in sorted(replaced):
                 move_event(connection, old, CANCELLED)
             if fresh:
@@ -255,7 +280,7 @@ class Ledger:
         with transaction(self.engine, read_only=True) as connection:
             row = read_dataset(connection, dataset)
             counted = counted_events(connection, dataset)
-        spent = spent_epsilon([event.rdp for event in counted], row.order, row.delta)
+        spent = spent_epsilon([event.rdp for event in counted], row.order, _converting(row))
         under = [*(event.admitted_under for event in counted), row.limit_epsilon]
         return Standing(dataset, spent, row.limit_epsilon, tuple(limit for limit, _ in itertools.groupby(under)))
 
@@ -327,25 +352,18 @@ def _cost(request: Request, order: float) -> float:
     if not request.epsilon >= 0 or math.isinf(request.epsilon):
         raise UserError(f"epsilon = {request.epsilon!r}: must be a finite number, at least 0")
     cost = float(curves.rdp(request.event, np.array([order]), number="data_independent")[0])
+    if isinstance(request.event, Tested) and request.event.order < order:
+        raise UserError(
+            f"order = {request.event.order:g}: a test on this dataset needs at least the order {order:g} that its "
+            "account was opened with"
+        )
     if not cost >= 0 or math.isinf(cost):
         raise UserError(f"{request.event}: costs {cost!r} at order {order:g}; a charge must be finite")
     return cost
 
 
-def _refusal(row: Row[Any], requests: Sequence[Request], kept: list[float], asked: list[float], limit: float) -> str:
-    spent = spent_epsilon(kept, row.order, row.delta)
-    total = spent_epsilon(kept + asked, row.order, row.delta)
-    wanted = " and ".join(f"{request.stage} (epsilon {request.epsilon:.4g})" for request in requests)
-    return (
-        f"ledger: dataset {row.name!r} has spent epsilon {spent:.4f} of its limit {limit:.4f} at delta "
-        f"{row.delta:g}; asked: {wanted} of run {requests[0].run!r}, which would make it {total:.4f} at the "
-        f"ledger's order {row.order:.4g}; nothing was spent, nothing released "
-        + (
-            "(the settings' ledger.epsilon is the smaller limit)"
-            if limit < row.limit_epsilon
-            else "(`pate ledger limit` raises the stored limit)"
-        )
-    )
+def _converting(row: Row[Any]) -> float:
+    return converting_delta(row.delta, row.tested_delta)
 
 
 def _lock(connection: Connection, name: str) -> Row[Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select, update
 
-from accounting.events import Event, event_from_dict, event_to_dict
+from accounting.events import Event, Tested, event_from_dict, event_to_dict
 from accounting.ledger_schema import DATASETS, EVENTS
 from data.errors import UserError
 
@@ -23,7 +23,8 @@ COUNTED = (RESERVED, DRAWING, COMMITTED)
 class Account:
     """One private dataset on the ledger, as opened or read.
 
-    ``order`` is α*. ``limit`` is the ε that all its events together may reach: the smaller of the stored
+    ``order`` is α*. ``tested_delta`` is the part of δ set aside at opening for what tests may fail with; the rest
+    converts. ``limit`` is the ε that all its events together may reach: the smaller of the stored
     limit (when this was read) and ``settings_limit``, what the settings of this run allow (infinite when
     read without any).
     """
@@ -32,11 +33,17 @@ class Account:
     unit: str
     adjacency: str
     delta: float
+    tested_delta: float
     order: float
     limit: float
     settings_limit: float
     opened_at: str
     opened_by: str
+
+    @property
+    def converting_delta(self) -> float:
+        """δ at which the sum of Rényi costs converts."""
+        return converting_delta(self.delta, self.tested_delta)
 
 
 @dataclass(frozen=True)
@@ -89,6 +96,22 @@ class Standing:
     spent: float
     limit: float
     limits: tuple[float, ...] = ()
+
+
+def converting_delta(delta: float, tested_delta: float) -> float:
+    """What is left of δ for the conversion, rounded down."""
+    return math.nextafter(delta - tested_delta, 0.0) if tested_delta else delta
+
+
+def delta_of_test(event: Event) -> float:
+    """What the event's test may fail with; 0 for events without one."""
+    return event.delta if isinstance(event, Tested) else 0.0
+
+
+def stored_delta_of_test(row: Row[Any]) -> float:
+    """:func:`delta_of_test` of a stored event, whether or not this program knows its mechanism."""
+    stored = json.loads(row.event)
+    return float(stored["delta"]) if stored.get("mechanism") == "tested" else 0.0
 
 
 def now() -> str:
@@ -145,6 +168,7 @@ def account_from_row(row: Row[Any], settings_limit: float = math.inf) -> Account
         unit=row.unit,
         adjacency=row.adjacency,
         delta=row.delta,
+        tested_delta=row.tested_delta,
         order=row.order,
         limit=min(row.limit_epsilon, settings_limit),
         settings_limit=settings_limit,

@@ -36,6 +36,7 @@ from sqlalchemy import (
     insert,
     inspect,
     select,
+    update,
 )
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
@@ -43,7 +44,7 @@ from sqlalchemy.pool import NullPool
 
 from data.errors import UserError
 
-VERSION = 1
+VERSION = 2
 WAIT_SECONDS = 60  # how long a writer waits for the others before it gives up
 
 METADATA = MetaData()
@@ -57,6 +58,7 @@ DATASETS = Table(
     Column("unit", Text, nullable=False),
     Column("adjacency", Text, nullable=False),
     Column("delta", Double, nullable=False),
+    Column("tested_delta", Double, nullable=False),
     Column("order", Double, nullable=False),
     Column("limit_epsilon", Double, nullable=False),
     Column("opened_at", Text, nullable=False),
@@ -113,7 +115,10 @@ def connect(url: str) -> Engine:
     except OSError as error:
         raise UserError(f"{_field(parsed)}: cannot be created or opened ({error.strerror})") from None
     with transaction(engine, read_only=True) as connection:
-        _check(connection, parsed)
+        version = _check(connection, parsed)
+    if version != VERSION:
+        with transaction(engine) as connection:
+            _upgrade(connection)
     return engine
 
 
@@ -251,7 +256,8 @@ def _create_tables(connection: Connection) -> None:
     connection.execute(insert(LEDGER).values(version=VERSION))
 
 
-def _check(connection: Connection, url: URL) -> None:
+def _check(connection: Connection, url: URL) -> int:
+    """The ledger's version, one that this program can read or upgrade."""
     if connection.dialect.name == "sqlite":
         verdict = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one()
         if verdict != "ok":
@@ -259,5 +265,19 @@ def _check(connection: Connection, url: URL) -> None:
     if not inspect(connection).has_table(LEDGER.name):
         raise UserError(f"{_field(url)}: exists but is not a ledger; name another file or restore a backup")
     version = connection.execute(select(LEDGER.c.version)).scalar()
-    if version != VERSION:
+    if version not in (1, VERSION):
         raise UserError(f"{_field(url)}: ledger version {version}: this program reads version {VERSION}")
+    return int(version)
+
+
+def _upgrade(connection: Connection) -> None:
+    """Version 1 to 2, in place: a refused ledger would be replaced by a fresh one, and its budgets forgotten.
+
+    Accounts opened before set nothing of their delta aside for tests, and never will.
+    """
+    exclude_openers(connection)
+    if connection.execute(select(LEDGER.c.version)).scalar() == 1:
+        connection.exec_driver_sql(
+            f"ALTER TABLE {DATASETS.name} ADD COLUMN tested_delta DOUBLE PRECISION DEFAULT 0 NOT NULL"
+        )
+        connection.execute(update(LEDGER).values(version=VERSION))

@@ -23,3 +23,10 @@ class LedgerSettings(BaseModel):
     delta: float | None = Field(
         None, gt=0, lt=1, title="Limit δ", description="δ of the account; default: that of aggregation."
     )
+    tested_delta: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        title="δ of tests",
+        description="Part of the account's δ that tested releases may fail with; fixed at opening; default: none.",
+    )

@@ -9,7 +9,16 @@ from accounting.cost import Guarantee, guarantee
 from accounting.curves import rdp
 from accounting.events import DPSGD, Event, NoisyMax, event_to_dict
 from accounting.ledger import Ledger, open_ledger, spent_epsilon
-from accounting.ledger_rows import COMMITTED, COUNTED, DRAWING, RESERVED, Account, Request, Reservation
+from accounting.ledger_rows import (
+    COMMITTED,
+    COUNTED,
+    DRAWING,
+    RESERVED,
+    Account,
+    Request,
+    Reservation,
+    converting_delta,
+)
 from accounting.statement import rounded_up
 from aggregation.settings import event as noisy_max
 from data.errors import UserError
@@ -57,7 +66,11 @@ def open_account(settings: Settings) -> tuple[Ledger, Account]:
     """The ledger and the dataset's account on it, opened at first use."""
     ledger = open_ledger(settings.ledger_url)
     account = ledger.dataset(
-        settings.data.name, unit=settings.unit, delta=settings.ledger_delta, limit=settings.ledger.epsilon
+        settings.data.name,
+        unit=settings.unit,
+        delta=settings.ledger_delta,
+        limit=settings.ledger.epsilon,
+        tested_delta=settings.ledger.tested_delta,
     )
     return ledger, account
 
@@ -154,12 +167,14 @@ def outlook(settings: Settings) -> Outlook:
         ledger, account = known
         limit = min(limit, account.limit)
         counted = [e.rdp for e in ledger.events(account.name) if e.state in COUNTED]
-    order = known[1].order if known is not None else best_gaussian_order(limit, settings.ledger_delta)
+    delta = converting_delta(settings.ledger_delta, settings.ledger.tested_delta or 0.0)
+    if known is not None:
+        delta = known[1].converting_delta
+    order = known[1].order if known is not None else best_gaussian_order(limit, delta)
     events: list[Event] = [labels_event(settings)]
     if settings.baseline.enabled:
         events.append(baseline_event(settings))
     new = [float(rdp(event, [order])[0]) for event in events]
-    delta = settings.ledger_delta
     return Outlook(spent_epsilon(counted, order, delta), spent_epsilon(counted + new, order, delta), limit, order)
 
 
