@@ -1,5 +1,6 @@
 """Arrays of records: in memory, or on the disk where they are large."""
 
+import os
 import secrets
 from pathlib import Path
 
@@ -20,7 +21,11 @@ def new_array(shape: tuple[int, ...], dtype: np.dtype, scratch: Path | None) -> 
     path = scratch / f"records-{secrets.token_hex(4)}.npy"
     path.touch(mode=0o600)
     try:
-        return np.lib.format.open_memmap(path, "w+", dtype, shape)
+        array = np.lib.format.open_memmap(path, "w+", dtype, shape)
+        # A full disk is an error now, not the end of the process at some later write.
+        with path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+        return array
     finally:
         path.unlink()
 

@@ -142,6 +142,8 @@ def fit_encoder(
                     raise UserError(
                         f"{path}: text column {field.name!r} has over {MOST_CATEGORIES} values: drop it or group them"
                     )
+            if sum(map(len, vocabulary.values())) > MOST_FEATURES:
+                raise UserError(f"{path}: its text columns have over {MOST_FEATURES} values: drop some or group them")
         columns = [
             moments[field.name].column(field.name, kind, path)
             if field.name in moments

@@ -22,7 +22,7 @@ from data.identity import UNIT_DTYPE, unit_ids
 from data.public import image_form
 from data.selectors import select
 from data.settings import TABLES, DataSettings
-from data.split import Rows, path_of, rows_of, table_of, units_of
+from data.split import Rows, path_of, rows_of, table_of, units_at
 
 _CHUNK = 1 << 20
 
@@ -38,7 +38,7 @@ def load_private(
     chosen = rows_of(settings, seed, "private")
     if chosen is None:
         raise UserError("data.private: must be set")
-    units = units_of(settings, chosen.part, seed)[chosen.rows]
+    units = units_at(settings, chosen, seed)
     if encoder is None:
         return _load_images(settings, seed, chosen, units, scratch)
     return _load_table(settings, seed, encoder, chosen, units, scratch)

@@ -1,5 +1,6 @@
 """Which rows of which part are private, public and test."""
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,27 +60,42 @@ def units_of(settings: DataSettings, part: str, seed: int) -> np.ndarray:
     if settings.source not in TABLES:
         return unit_ids(images.unit_names(settings, part), seed)
     file = table_of(settings, part, "data")
-    schema = tables.schema_of(file)
+    names = tables.schema_of(file).names
     column = settings.unit or settings.id
-    if column is None:
-        return _hashes(unit_ids(content.row_bytes(batch), seed) for batch in _records(file, schema))
-    if column not in schema.names:
+    if column is not None and column not in names:
         raise UserError(f"data.{'unit' if settings.unit else 'id'} = {column!r}: {file.path} has no such column")
-    only = pa.schema([schema.field(column)])
-    return _hashes(
-        unit_ids(content.id_bytes(tables.typed(batch, only, file).column(0), file.path, column), seed)
-        for batch in tables.batches(file, [column])
-    )
+    found = file.path.stat()
+    return _hashed(file, column, seed, (found.st_ino, found.st_size, found.st_mtime_ns))
+
+
+def units_at(settings: DataSettings, chosen: Rows, seed: int) -> np.ndarray:
+    """Keyed hashes of the unit of each chosen row."""
+    units = units_of(settings, chosen.part, seed)
+    if chosen.rows[-1] >= len(units):
+        raise UserError(f"data: {chosen.part!r}: holds fewer rows than it did, or than it says")
+    return units[chosen.rows]
+
+
+# One set split by unit is asked for its units by every part of every stage, and hashing a large one takes minutes.
+@functools.lru_cache(maxsize=2)
+def _hashed(file: TableFile, column: str | None, seed: int, state: tuple[int, ...]) -> np.ndarray:
+    """Keyed hashes (N,) of a column, or of whole records; ``state``: a changed file is read anew."""
+    schema = tables.schema_of(file)
+    if column is None:
+        blocks = (unit_ids(content.row_bytes(batch), seed) for batch in _records(file, schema))
+    else:
+        only = pa.schema([schema.field(column)])
+        ids = (tables.typed(batch, only, file).column(0) for batch in tables.batches(file, [column]))
+        blocks = (unit_ids(content.id_bytes(each, file.path, column), seed) for each in ids)
+    hashes = np.concatenate([np.zeros(0, UNIT_DTYPE), *blocks])
+    hashes.flags.writeable = False
+    return hashes
 
 
 def _records(file: TableFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Whole records as they are hashed: of CSV the raw cells, of Parquet the plain types that writers agree on."""
     for batch in tables.batches(file, schema.names):
         yield batch if file.dialect is not None else tables.typed(batch, schema, file)
-
-
-def _hashes(blocks: Iterator[np.ndarray]) -> np.ndarray:
-    return np.concatenate([np.zeros(0, UNIT_DTYPE), *blocks])
 
 
 def _counted(settings: DataSettings, seed: int, field: str) -> Rows:

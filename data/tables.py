@@ -1,7 +1,7 @@
 """Tables in Parquet and CSV files: columns by name, rows in batches, in types that settings and public rows fix.
 
-A batch is read as it lies in the file, reduced to the rows wanted, and only then given its types: rows of other parts of
-the same file are never looked at.
+A batch is read as it lies in the file, reduced to the rows wanted, and only then given its types: rows of other parts
+of the same file are never looked at.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,6 +20,8 @@ from data.errors import UserError
 BATCH_ROWS = 65_536
 # Numbers of a batch, of columns or of encoded features: about 32 MiB as float64.
 BATCH_CELLS = 1 << 22
+# Far above what compression reaches: a file that says more is broken.
+_MOST_ROWS_A_BYTE = 1_000
 _RULES = {pa.float64(): "numbers", pa.bool_(): "true or false", csv_values.TIME: "ISO dates"}
 
 
@@ -43,11 +45,15 @@ def open_parquet(file: TableFile) -> pq.ParquetFile:
     except PermissionError as error:
         raise UserError(f"{shown}: cannot be read ({error.strerror})") from None
     except (pa.ArrowException, OSError):
-        raise UserError(f"{shown}: is not a readable Parquet file") from None
+        raise _unreadable(file) from None
     if width > MOST_COLUMNS:
         table.close()
         raise UserError(f"{shown}: has {width} columns; at most {MOST_COLUMNS} are read")
     return table
+
+
+def _unreadable(file: TableFile) -> UserError:
+    return UserError(f"{file.field} = {str(file.path)!r}: is not a readable Parquet file")
 
 
 def schema_of(file: TableFile) -> pa.Schema:
@@ -86,7 +92,10 @@ def row_count(file: TableFile) -> int:
     """Rows: of Parquet from the metadata, of CSV by reading the first column."""
     if file.dialect is None:
         with open_parquet(file) as table:
-            return int(table.metadata.num_rows)
+            rows = int(table.metadata.num_rows)
+        if not 0 <= rows <= _MOST_ROWS_A_BYTE * file.path.stat().st_size:
+            raise _unreadable(file)
+        return rows
     first = csv_files.column_names(file.path, file.field, file.dialect)[:1]
     return sum(batch.num_rows for batch in csv_files.batches(file.path, file.field, file.dialect, first))
 
@@ -104,13 +113,14 @@ def batches(file: TableFile, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
             raise UserError(f"{file.field} = {str(file.path)!r}: has no column {first!r}")
         try:
             for batch in table.iter_batches(batch_size=size, columns=list(names)):
+                batch.validate(full=True)
                 columns = [batch.column(batch.schema.get_field_index(name)) for name in names]
                 decoded = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in columns]
                 yield pa.RecordBatch.from_arrays(decoded, names=list(names))
         except MemoryError:
             raise
         except (pa.ArrowException, OSError):
-            raise UserError(f"{file.field} = {str(file.path)!r}: is not a readable Parquet file") from None
+            raise _unreadable(file) from None
 
 
 def rows_in(file: TableFile, names: Sequence[str], rows: np.ndarray) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
@@ -124,6 +134,8 @@ def rows_in(file: TableFile, names: Sequence[str], rows: np.ndarray) -> Iterator
         elif len(here):
             yield batch.take(pa.array(here - start)), here
         start += batch.num_rows
+    if len(rows) and rows[-1] >= start:
+        raise UserError(f"{file.field} = {str(file.path)!r}: holds fewer rows than it did, or than it says")
 
 
 def typed(batch: pa.RecordBatch, schema: pa.Schema, file: TableFile) -> pa.RecordBatch:

@@ -10,7 +10,7 @@ from data.errors import UserError
 from data.partition import forecast
 from data.private import ignored_columns
 from data.public import table_encoder
-from data.split import rows_of, units_of
+from data.split import rows_of, units_at
 from flows import charges
 from flows.settings import Settings
 
@@ -27,7 +27,7 @@ def forecast_run(settings: Settings) -> dict[str, Any]:
     test = rows_of(settings.data, settings.seed, "test")
     if private is None or public is None:
         raise UserError("data.private, data.public: must be set")
-    units = len(np.unique(units_of(settings.data, private.part, settings.seed)[private.rows]))
+    units = len(np.unique(units_at(settings.data, private, settings.seed)))
     if settings.teachers.count > units:
         raise UserError(f"teachers.count = {settings.teachers.count}: must be at most the number of private units")
     shards = forecast(units, settings.teachers.count)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from data import npz, tables
-from data.csv_files import find_dialect
+from data.csv_files import Dialect, column_names, find_dialect
 from data.encoding import TableEncoder, encode
 from data.errors import UserError
 from data.imagefolder import SUFFIXES, list_images
@@ -99,9 +99,19 @@ def _images(student: Loaded, path: Path) -> _Inputs:
     return _Inputs(decode(listing, (channels, height, width), public=True), listing.names)
 
 
+def _table(encoder: TableEncoder, path: Path) -> tables.TableFile:
+    """The table of the kind that its name says, else that the student was trained on; its delimiter may be another."""
+    suffix = path.suffix.lower()
+    if suffix not in _TEXT and (suffix == ".parquet" or encoder.dialect is None):
+        return tables.TableFile(path, "FILE")
+    known = encoder.dialect or Dialect()
+    if {column.name for column in encoder.columns} <= set(column_names(path, "FILE", known)):
+        return tables.TableFile(path, "FILE", known)
+    return tables.TableFile(path, "FILE", find_dialect(path, "FILE", known.encoding, known.decimal))
+
+
 def _encoded(encoder: TableEncoder, path: Path) -> np.ndarray:
-    dialect = (encoder.dialect or find_dialect(path, "FILE")) if path.suffix.lower() in _TEXT else None
-    file = tables.TableFile(path, "FILE", dialect)
+    file = _table(encoder, path)
     schema = encoder.schema(file)
     parts = [np.zeros((0, encoder.width), np.float32)]
     for batch in tables.batches(file, schema.names):

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from data.content import row_bytes
 from data.errors import UserError
 from data.private import load_private
 from data.public import load_public, load_test, table_encoder
 from data.settings import DataSettings
-from data.content import row_bytes
 
 
 def _write(path: Path, **columns: object) -> str:
