@@ -1,0 +1,251 @@
+r"""What a run's queries cost at its own votes: three numbers, each a sum over the queries asked.
+
+PRIVATE: computed from votes; no number here may be published.
+
+    data_dependent_p18     P18 Theorem 6 with Propositions 7 and 10, weighted by expected answers (accounting.p18)
+    data_dependent         the one-atom bound at the largest q of these votes and their neighbours, the larger of both
+                           directions (accounting.one_atom)
+    data_dependent_exact   the worst divergence from and to a neighbour (accounting.exact)
+
+Queries that are fixed beforehand add up; where later queries depend on earlier answers the sum is conditional on the
+transcript. Votes come in blocks: equal histograms are looked at once.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from accounting import conversion as convert
+from accounting import exact, one_atom, outcomes, p18
+from accounting.events import InteractiveGNMax, NoisyMax, Thresholded
+from accounting.suprema import checked_orders
+from data.errors import UserError
+
+Array = NDArray[np.float64]
+Curves = Callable[[Array], Array]
+
+NUMBERS = ("data_dependent_p18", "data_dependent", "data_dependent_exact")
+_ROWS = 1 << 18  # histograms at least between two searches for equal ones
+_MOST_ROWS = 1 << 19  # distinct histograms kept as one piece
+_BLOCK = 1 << 13  # queries whose costs at all orders are held at once
+
+
+@dataclass(frozen=True)
+class Queries:
+    """U different queries: votes (U, C), how many there are of each (U,), the student's probabilities or None."""
+
+    votes: Array
+    times: Array
+    student: Array | None = None
+
+
+@dataclass(frozen=True)
+class Figure:
+    """``epsilon`` covers both directions where there are two; ``forward`` is these votes first, None without it."""
+
+    epsilon: float
+    order: float
+    forward: float | None
+
+
+def _merged(votes: list[Array], times: list[Array]) -> tuple[Array, Array]:
+    rows, inverse = np.unique(np.concatenate(votes), axis=0, return_inverse=True)
+    return rows, np.asarray(np.bincount(inverse.ravel(), weights=np.concatenate(times)), dtype=float)
+
+
+def distinct(blocks: Iterable[object], event: NoisyMax) -> Iterator[Queries]:
+    """Different histograms of all blocks, classes in ascending order of their counts, each with how often it occurs.
+
+    Args:
+        blocks: tables (Q, C) of votes; for Interactive-GNMax pairs of one and the student's probabilities (Q, C),
+            which are not merged.
+        event: the mechanism.
+
+    Raises:
+        UserError: bad votes, or blocks of different classes or teachers.
+    """
+    votes: list[Array] = []
+    times: list[Array] = []
+    shape: tuple[int, float] | None = None
+    for block in blocks:
+        if isinstance(event, InteractiveGNMax):
+            if not isinstance(block, tuple) or len(block) != 2:
+                raise UserError("student: Interactive-GNMax needs the student's probabilities beside the votes")
+            table, student = block
+        else:
+            table, student = block, None
+        v = p18.checked_votes(table)
+        found = (v.shape[1], float(v[0].sum()))
+        if shape not in (None, found):
+            raise UserError("votes: every row must sum to the number of teachers, over the same classes")
+        shape = found
+        if student is not None:
+            outcomes.margins(v, event, student)
+            yield Queries(v, np.ones(len(v)), np.asarray(student, dtype=float))
+            continue
+        votes.append(np.sort(v, axis=1).astype(np.float32 if found[1] < 2**24 else np.float64))
+        times.append(np.ones(len(v)))
+        if sum(map(len, votes[1:])) >= _ROWS:
+            rows, counts = _merged(votes, times)
+            votes, times = [rows], [counts]
+            if len(rows) > _MOST_ROWS:
+                yield Queries(rows.astype(float), counts)
+                votes, times = [], []
+    if votes:
+        rows, counts = _merged(votes, times)
+        yield Queries(rows.astype(float), counts)
+
+
+def _parts(queries: Queries) -> Iterator[Queries]:
+    for start in range(0, len(queries.votes), _BLOCK):
+        rows = slice(start, start + _BLOCK)
+        student = None if queries.student is None else queries.student[rows]
+        yield Queries(queries.votes[rows], queries.times[rows], student)
+
+
+def _compared(part: Queries, event: NoisyMax) -> Array | None:
+    return outcomes.statistic(part.votes, event, part.student) if isinstance(event, Thresholded) else None
+
+
+def literature(pieces: Sequence[Queries], event: NoisyMax) -> Curves:
+    """Orders (O,) -> (1, O): the total of data_dependent_p18."""
+
+    def total(orders: Array) -> Array:
+        result = np.zeros((1, len(orders)))
+        for piece in pieces:
+            for part in _parts(piece):
+                result[0] += part.times @ p18.per_query_rdp(part.votes, event, orders, _compared(part, event))
+        return result
+
+    return total
+
+
+def one_atom_totals(pieces: Sequence[Queries], event: NoisyMax) -> Curves:
+    """Orders (O,) -> (2, O): the totals of data_dependent and of its forward part; q is computed once."""
+    known = [
+        (
+            part.times,
+            _compared(part, event),
+            outcomes.log_other_nearby(part.votes, event),
+            outcomes.log_other(part.votes, event),
+        )
+        for piece in pieces
+        for part in _parts(piece)
+    ]
+
+    def total(orders: Array) -> Array:
+        result = np.zeros((2, len(orders)))
+        for times, compared, log_q_nearby, log_q in known:
+            result[0] += times @ one_atom.cost(log_q_nearby, event, orders, compared, True)
+            result[1] += times @ one_atom.cost(log_q, event, orders, compared, False)
+        return result
+
+    return total
+
+
+def exact_totals(pieces: Sequence[Queries], event: NoisyMax) -> Curves:
+    """Orders (O,) -> (2, O): the totals of data_dependent_exact, symmetrised and forward."""
+
+    def total(orders: Array) -> Array:
+        result = np.zeros((2, len(orders)))
+        for piece in pieces:
+            for part in _parts(piece):
+                both = exact.query_cost(part.votes, event, orders, part.student)
+                result += np.stack([part.times @ way for way in both])
+        return result
+
+    return total
+
+
+def totals(blocks: Iterable[object], event: NoisyMax, orders: object) -> dict[str, Array]:
+    """The curve of each of :data:`NUMBERS`, (1 or 2, O): the number itself, then its forward part."""
+    alpha = checked_orders(orders)
+    pieces = list(distinct(blocks, event))
+    made = (literature(pieces, event), one_atom_totals(pieces, event), exact_totals(pieces, event))
+    return {name: curve(alpha) for name, curve in zip(NUMBERS, made, strict=True)}
+
+
+def epsilons(
+    blocks: Iterable[object],
+    event: NoisyMax,
+    orders: object,
+    delta: float,
+    conversion: convert.Conversion = "improved",
+) -> dict[str, Figure]:
+    """epsilon of each of :data:`NUMBERS` over the queries asked, at the best of the orders. PRIVATE.
+
+    Args:
+        blocks: votes as :func:`distinct` takes them.
+        event: the mechanism; its caps play no part.
+        orders: (O,) above 1.
+        delta: in (0, 1).
+        conversion: "improved", or "classic" to reproduce papers.
+    """
+    alpha = np.unique(checked_orders(orders))
+    pieces = list(distinct(blocks, event))
+    if not pieces:
+        raise UserError("votes: must be a table of queries by classes, with a row and at least 2 classes")
+    # The literature's bound jumps where its conditions end: no search is safe.
+    curve = literature(pieces, event)(alpha)[0]
+    literature_figure = Figure(*convert.epsilon(curve, alpha, delta, conversion, warn=False), None)
+    (bound, order), bound_forward = smallest(one_atom_totals(pieces, event), alpha, delta, conversion)
+    # The exact cost is smaller, its best order a little larger.
+    near = 1 + (order - 1) * np.array([0.7, 1.1, 1.6, 2.4])
+    (worst, worst_order), worst_forward = smallest(exact_totals(pieces, event), alpha, delta, conversion, near)
+    return {
+        NUMBERS[0]: literature_figure,
+        NUMBERS[1]: Figure(bound, order, bound_forward[0]),
+        NUMBERS[2]: Figure(worst, worst_order, worst_forward[0]),
+    }
+
+
+def smallest(
+    curves: Curves,
+    orders: Array,
+    delta: float,
+    conversion: convert.Conversion = "improved",
+    near: Array | None = None,
+) -> list[tuple[float, float]]:
+    """(epsilon, order) of each curve, the smallest over ascending orders, few of which are computed.
+
+    (alpha - 1) D_alpha is convex in alpha, so are sums and suprema of such curves, and (alpha - 1) times what
+    conversion adds (its second derivative is 1/(beta alpha) > 0): {alpha: epsilon(alpha) <= x} is an interval.
+    So an order at which epsilon is smaller than at both orders beside it is the best of all. ``near``: where to look
+    first, by default all over.
+    """
+    log_beta = np.log(orders - 1)
+    first = np.arange(log_beta[0], log_beta[-1], 0.55) if near is None else np.log(near - 1)
+    wanted = sorted({0, len(orders) - 1, *np.clip(np.searchsorted(log_beta, first), 0, len(orders) - 1).tolist()})
+    known: dict[int, Array] = {}
+    while wanted:
+        rdp = curves(orders[wanted])
+        for column, k in enumerate(wanted):
+            known[k] = np.array(
+                [convert.epsilon(row[column : column + 1], orders[k], delta, conversion, warn=False)[0] for row in rdp]
+            )
+        wanted = sorted({k for row in range(len(rdp)) for k in _next(known, row, log_beta)} - set(known))
+    found = []
+    for row in range(len(next(iter(known.values())))):
+        best = min(known, key=lambda k: (known[k][row], k))
+        found.append((float(known[best][row]), float(orders[best])))
+    return found
+
+
+def _next(known: dict[int, Array], row: int, x: Array) -> list[int]:
+    """Orders to look at next: around the vertex of the parabola through the best and its known neighbours."""
+    at = sorted(known)
+    best = min(at, key=lambda k: (known[k][row], k))
+    k = at.index(best)
+    left, right = at[max(k - 1, 0)], at[min(k + 1, len(at) - 1)]
+    if best - left <= 1 and right - best <= 1:
+        return []
+    guess = best
+    if left < best < right:
+        slopes = [(known[b][row] - known[a][row]) / (x[b] - x[a]) for a, b in ((left, best), (best, right))]
+        if slopes[1] > slopes[0]:
+            vertex = 0.5 * (x[left] + x[best]) - slopes[0] * 0.5 * (x[right] - x[left]) / (slopes[1] - slopes[0])
+            guess = int(np.clip(np.searchsorted(x, vertex), left, right))
+    around = [i for i in range(guess - 2, guess + 3) if left < i < right and i not in known]
+    return around or [i for i in (best - 1, best + 1) if left < i < right and i not in known]
