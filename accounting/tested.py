@@ -10,7 +10,8 @@ else the refusal alone. Outside probability delta' the labels come from votes wi
 rho + (the test's bit) at order alpha, at most alpha/(2 sigma_d^2), and converts at delta - delta' (the distance form of
 arXiv 2301.00301; proof: docs/accounting.md, "A tested release"). If rho >= F_n every dataset would pass: refused.
 
-PRIVATE: what is computed here from votes, a plan included; :func:`guarantee` is not.
+PRIVATE: what is computed here from votes, a plan included. What an event guarantees is not:
+:func:`accounting.cost.guarantee`.
 """
 
 import math
@@ -18,8 +19,9 @@ from dataclasses import dataclass
 
 from scipy.special import ndtr, ndtri
 
-from accounting import cells, conversion, curves
+from accounting import cells, conversion
 from accounting.cells import FixedQueries, Positions, Table
+from accounting.cost import guarantee
 from accounting.events import Tested
 from data.errors import UserError
 
@@ -41,13 +43,6 @@ class Plan:
     test_delta: float
     distance: int
     pass_probability: float
-
-
-def guarantee(tested: Tested, delta: float) -> float:
-    """epsilon of the release at ``delta`` in all, of which the event's delta is the test's; safe to publish."""
-    if not tested.delta < conversion.checked_delta(delta):
-        raise UserError(f"delta = {delta!r}: must be above the test's own delta {tested.delta!r}")
-    return conversion.epsilon(curves.rdp(tested, tested.order), [tested.order], delta - tested.delta, warn=False)[0]
 
 
 def threshold(tested: Tested) -> float:
@@ -127,7 +122,7 @@ def plan(
     promising = sorted((p for p in proposals if p is not None), key=rough)[:3]
     if not promising:
         raise UserError("tested: any test that these votes pass would be passed by all votes; nothing to test")
-    epsilon, chosen = min(((guarantee(p, small), p) for p in promising), key=lambda found: found[0])
+    epsilon, chosen = min(((guarantee(p, small).epsilon, p) for p in promising), key=lambda found: found[0])
     reached = distance(queries, mechanism, chosen)
     return Plan(
         epsilon=epsilon,
