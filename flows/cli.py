@@ -131,6 +131,53 @@ for _name, _help in STAGES.items():
 
 
 @app.command()
+def plan(
+    teachers: Annotated[int, typer.Option("--teachers", help="Number of teachers.", show_default=False)],
+    classes: Annotated[int, typer.Option("--classes", help="Number of classes.", show_default=False)],
+    answers: Annotated[int, typer.Option("--answers", help="Most queries answered.", show_default=False)],
+    delta: Annotated[float, typer.Option("--delta", help="δ of the guarantee.")] = 1e-5,
+    epsilon: Annotated[float | None, typer.Option("--epsilon", help="Target ε: gives the noise.")] = None,
+    sigma: Annotated[float | None, typer.Option("--sigma", help="σ of the noise, in votes: gives ε.")] = None,
+    scale: Annotated[float | None, typer.Option("--scale", help="For lnmax, instead of --sigma: its scale b.")] = None,
+    mechanism: Annotated[
+        str, typer.Option("--mechanism", help="gnmax, lnmax, confident-gnmax or interactive-gnmax.")
+    ] = "gnmax",
+    queries: Annotated[
+        int | None, typer.Option("--queries", help="Most queries asked; default with a test: twice the answers.")
+    ] = None,
+    threshold: Annotated[
+        float | None, typer.Option("--threshold", help="T; default: 0.8 of the teachers (interactive-gnmax: 0.5).")
+    ] = None,
+    threshold_sigma: Annotated[
+        float | None, typer.Option("--threshold-sigma", help="σ_T of the test's noise; default: 4 σ.")
+    ] = None,
+    consensus: Annotated[
+        float | None,
+        typer.Option("--consensus", help="Forecast labels if the plurality always has this share of the votes."),
+    ] = None,
+    pilot: Annotated[
+        Path | None, typer.Option("--pilot", help="Forecast labels from a PUBLIC pilot's vote counts (a file).")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Chart of ε against the noise: .png or .svg.")] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Noise for a target ε, or ε of a noise, before anything is trained."""
+    from flows.plan import Options, rows
+    from flows.plan import plan as planned
+
+    result = planned(
+        Options(
+            teachers, classes, delta, answers, mechanism, epsilon, sigma, scale, queries, threshold, threshold_sigma,
+            consensus, pilot, plot,
+        )
+    )  # fmt: skip
+    if json_:
+        _print_json(result)
+    else:
+        _print_rows(rows(result))
+
+
+@app.command()
 def check(config: Config, run: RunOption = None, set_: SetOption = None, json_: JsonOption = False) -> None:
     """Forecast shard sizes and cost from counts alone, before anything is trained. For the curator's eyes."""
     from flows.check import forecast_run, rows
@@ -233,7 +280,9 @@ def run_command(arguments: list[str]) -> int:
     except typer.Exit as leave:
         return leave.exit_code
     except _UsageError as error:
-        return _fail(f"{error} (see pate --help)", 2, as_json)
+        # The formatted text names the option, which the plain one may not.
+        text = getattr(error, "format_message", error.__str__)()
+        return _fail(f"{' '.join(text.split())} (see pate --help)", 2, as_json)
     except (KeyboardInterrupt, typer.Abort):
         return _fail(_INTERRUPTED_TEXT, 1, as_json)
     except MemoryError:
