@@ -109,7 +109,8 @@ def table(between: Pair, orders: tuple[float, ...], deepest: float) -> Table:
     parts = [_interval_ends(between, mids[k : k + 16], ends[k : k + 16], alpha) for k in range(0, len(mids), 16)]
     excess = np.concatenate(parts)
     values = np.concatenate([excess[:1, 0], np.maximum(excess[:-1, 1], excess[1:, 0]), excess[-1:, 1]])
-    return Table(log_q, np.maximum.accumulate(values, axis=0))
+    # A finite number in the place of inf, which is above the worst case as well.
+    return Table(log_q, np.minimum(np.maximum.accumulate(values, axis=0), 1e300))
 
 
 def _interpolated(known: Table, log_q: Array) -> Array:

@@ -27,6 +27,7 @@ Array = NDArray[np.float64]
 
 
 BLOCK = 2_000_000  # numbers in a temporary array
+_LARGEST_GRID = 1e7  # teachers times classes over the noise
 _PRECISION = 1e-14  # of the quadrature, relative
 _LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 _REACH = 8.6  # standard deviations beyond which less than e^-36 of an integral lies
@@ -34,7 +35,7 @@ _REACH = 8.6  # standard deviations beyond which less than e^-36 of an integral 
 
 @dataclass(frozen=True)
 class Grid:
-    """Quadrature in votes: int g dx = sum of exp(log_weights) g(nodes), (M,) each."""
+    """Quadrature in votes above the first value: int g dx = sum of exp(log_weights) g(nodes), (M,) each."""
 
     nodes: Array
     log_weights: Array
@@ -56,35 +57,37 @@ class Tables:
 
 def tables(values: Array, classes: int, event: NoisyMax) -> Tables:
     """For histograms of these values (ascending, with those of the neighbours looked at)."""
+    # From the lowest count up, so that digits are not lost to a large one.
+    above = values - values[0]
     if isinstance(event, LNMax):
-        grid = _laplace_grid(values, classes, event.scale)
-        t = (grid.nodes - values[:, None]) / event.scale
+        grid = _laplace_grid(above, classes, event.scale)
+        t = (grid.nodes - above[:, None]) / event.scale
         log_density = -np.abs(t) - math.log(2 * event.scale)
         with np.errstate(divide="ignore"):
             log_cdf = np.where(t < 0, t - math.log(2.0), np.log1p(-0.5 * np.exp(-np.abs(t))))
         return Tables(grid, values, log_cdf, log_density)
-    grid = _gaussian_grid(values, classes, event.sigma)
-    t = (grid.nodes - values[:, None]) / event.sigma
+    grid = _gaussian_grid(above, classes, event.sigma)
+    t = (grid.nodes - above[:, None]) / event.sigma
     return Tables(grid, values, log_ndtr(t), -0.5 * t * t - _LOG_SQRT_2PI - math.log(event.sigma))
 
 
-def _gaussian_grid(values: Array, classes: int, sigma: float) -> Grid:
+def _gaussian_grid(above: Array, classes: int, sigma: float) -> Grid:
     # 2 e^{-2 pi^2/(C h^2)} is the relative error of step h (in standard deviations).
     step = sigma * math.pi * math.sqrt(2 / (classes * math.log(2 / _PRECISION)))
-    high = values[-1] + (_REACH + math.sqrt(2 * math.log(classes))) * sigma
-    nodes = np.arange(values[0] - _REACH * sigma, high + step, step)
+    high = above[-1] + (_REACH + math.sqrt(2 * math.log(classes))) * sigma
+    nodes = np.arange(-_REACH * sigma, high + step, step)
     return Grid(nodes, np.full(len(nodes), math.log(step)))
 
 
-def _laplace_grid(values: Array, classes: int, scale: float) -> Grid:
+def _laplace_grid(above: Array, classes: int, scale: float) -> Grid:
     # Below the lowest vote all factors are exponentials: the integral is scale/C times its value there. Above the
     # highest, in y = e^{-(x - highest)/scale}, the integrand is a polynomial of degree C - 1.
     y, weights = np.polynomial.legendre.leggauss((classes + 1) // 2)
     y = 0.5 * (y + 1)
-    nodes = [values[:1], values[-1] - scale * np.log(y)]
+    nodes = [above[:1], above[-1] - scale * np.log(y)]
     log_weights = [np.array([math.log(scale / classes)]), np.log(0.5 * weights * scale / y)]
-    for width in np.unique(np.diff(values)):
-        starts = values[:-1][np.diff(values) == width]
+    for width in np.unique(np.diff(above)):
+        starts = above[:-1][np.diff(above) == width]
         panels = max(1, math.ceil(width / scale * classes / 8))
         half = 0.5 * width / panels
         x, w = np.polynomial.legendre.leggauss(_laplace_order(classes * half / scale))
@@ -113,7 +116,7 @@ def _laplace_order(rate: float) -> int:
 def nodes_needed(values: Array, classes: int, event: NoisyMax) -> int:
     """Size of the grid that :func:`tables` would make."""
     if isinstance(event, LNMax):
-        return len(_laplace_grid(values, classes, event.scale).nodes)
+        return len(_laplace_grid(values - values[0], classes, event.scale).nodes)
     return int(((values[-1] - values[0]) / event.sigma + 2 * _REACH + 4) * math.sqrt(classes) / 0.77)
 
 
@@ -130,6 +133,9 @@ def blocks(votes: Array, event: NoisyMax, nearby: int, per_node: int) -> Iterato
 
     every = surroundings(votes)
     classes = votes.shape[1]
+    name, noise = ("scale", event.scale) if isinstance(event, LNMax) else ("sigma", event.sigma)
+    if votes[0].sum() * classes / noise > _LARGEST_GRID:
+        raise UserError(f"{name} = {noise!r}: too small beside the number of teachers for the law of an outcome")
     shared = nodes_needed(every, classes, event)
     if shared <= 4096:
         made = tables(every, classes, event)
