@@ -5,7 +5,7 @@ public pilot's votes.
 
 Defaults of the threshold test, in proportion to what is known (in the published MNIST runs with 250 teachers T = 200,
 σ = 40, σ_T = 150 and 640 queries for some 283 answers):
-  σ_T = 4 σ        the tests then cost about a twentieth of the answers
+  σ_T = 4 σ        the tests then cost about a sixteenth of what the answers do
   T   = 0.8 n      four teachers in five agree; for interactive-gnmax n/2, halfway between a student who agrees with all
                    teachers and one who agrees with none
   queries = 2 × answers
