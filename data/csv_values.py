@@ -4,6 +4,7 @@ White space around a cell is dropped. In columns that are not text the spellings
 missing values; in text only the empty cell is. Each parser gives None if a cell is neither missing nor of its type.
 """
 
+import itertools
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -98,10 +99,11 @@ def infer(batches: Iterable[pa.RecordBatch], names: tuple[str, ...], decimal: st
     for batch in batches:
         for name in names:
             column = batch.column(batch.schema.get_field_index(name))
-            parsed = {kind: parse(column, kind, decimal) for kind in left[name]}
-            left[name] = [kind for kind, values in parsed.items() if values is not None]
             if not valued[name]:
                 valued[name] = _present(column).null_count < len(column)
+            fitting = (kind for kind in left[name] if parse(column, kind, decimal) is not None)
+            # A cell has one type at most: with one that has a value, the first type to fit is the only one.
+            left[name] = list(itertools.islice(fitting, 1) if valued[name] else fitting)
             if grouped[name] and pa.float64() not in left[name]:
                 grouped[name] = (
                     pc.all(pc.match_substring_regex(_present(column), _GROUPED[decimal])).as_py() is not False

@@ -4,6 +4,7 @@ The public part's labels, where a source has them, are never returned: a public 
 a user's own public data does not have.
 """
 
+import functools
 import re
 from collections.abc import Iterator
 
@@ -16,7 +17,7 @@ from data.encoding import TableEncoder, encode, fit_encoder
 from data.errors import UserError
 from data.examples import Examples
 from data.settings import TABLES, DataSettings
-from data.split import Rows, rows_of, table_of
+from data.split import Rows, path_of, rows_of, table_of
 from data.tables import TableFile
 
 _WHOLE_NUMBER = re.compile(r"^(0|-?[1-9]\d{0,17})$", re.ASCII)
@@ -28,7 +29,9 @@ def _feature_schema(settings: DataSettings, file: TableFile) -> pa.Schema:
     if settings.id is not None and settings.id not in schema.names:
         raise UserError(f"data.id = {settings.id!r}: {file.path} has no such column")
     apart = {settings.label, settings.unit, settings.id}
-    columns = [f for f in schema if f.name not in apart]
+    # Whole numbers are encoded as the floats that they are exactly, or refused.
+    floats = [f.with_type(pa.float64()) if pa.types.is_integer(f.type) else f for f in schema]
+    columns = [f for f in floats if f.name not in apart]
     if not columns:
         raise UserError(f"{file.path}: has no feature column besides label, unit and id")
     return pa.schema(columns)
@@ -45,6 +48,16 @@ def table_encoder(settings: DataSettings, seed: int) -> TableEncoder | None:
     """The encoder fitted on the public part's features; None for images."""
     if settings.source not in TABLES:
         return None
+    public = _rows(settings, seed, "public")
+    found = path_of(settings, public.part).stat()
+    return _fitted(settings.model_dump_json(), seed, (found.st_ino, found.st_size, found.st_mtime_ns))
+
+
+# Every part of every stage asks for the one encoder, and fitting it reads the public part twice.
+@functools.lru_cache(maxsize=2)
+def _fitted(settings_json: str, seed: int, state: tuple[int, ...]) -> TableEncoder:
+    """The encoder that settings and the public file determine; ``state``: a changed file is read anew."""
+    settings = DataSettings.model_validate_json(settings_json)
     public = _rows(settings, seed, "public")
     file = table_of(settings, public.part, "data.public")
     schema = _feature_schema(settings, file)

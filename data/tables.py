@@ -48,7 +48,7 @@ def open_parquet(file: TableFile) -> pq.ParquetFile:
         raise _unreadable(file) from None
     if width > MOST_COLUMNS:
         table.close()
-        raise UserError(f"{shown}: has {width} columns; at most {MOST_COLUMNS} are read")
+        raise UserError(f"{shown}: has {width} columns; at most {MOST_COLUMNS} are read (use npz)")
     return table
 
 
