@@ -50,10 +50,10 @@ def pair(event: NoisyMax) -> Pair:
 
 
 def nodes(deepest: float) -> Array:
-    """log q of the table's nodes, ascending to 1 - 1e-6: 0.05 apart in the logit of q, 1.5% apart where q is small."""
+    """log q of the table's nodes, ascending to 1 - 1e-6: 0.05 apart in the logit of q, 1% apart where q is small."""
     low = [-5.0]
     while low[-1] > deepest:
-        low.append(low[-1] * 1.015)
+        low.append(low[-1] * 1.01)
     logits = np.concatenate([low[:0:-1], np.arange(-5.0, 14.02, 0.05)])
     return -np.logaddexp(0.0, -logits)
 
