@@ -1,0 +1,56 @@
+"""``pate ledger``: show, limit, export."""
+
+from typing import Annotated
+
+import typer
+
+from flows.cli_options import JsonOption, print_json
+
+ledger_app = typer.Typer(help="The budget ledger of the private datasets.")
+LedgerUrl = Annotated[str, typer.Option("--ledger", help="SQLAlchemy URL of the ledger.")]
+DEFAULT_LEDGER = "sqlite:///runs/ledger.sqlite"
+
+
+@ledger_app.command("show")
+def ledger_show(
+    ledger: LedgerUrl = DEFAULT_LEDGER,
+    compositions: Annotated[
+        bool, typer.Option("--compositions", help="Compare what composition theorems make of all charges together.")
+    ] = False,
+    json_: JsonOption = False,
+) -> None:
+    """Each dataset's limit, what is spent, and its events."""
+    from flows.budget import show, show_rows
+
+    result = show(ledger, compositions)
+    if json_:
+        print_json(result)
+    else:
+        for line in show_rows(result):
+            print(line)
+
+
+@ledger_app.command("limit")
+def ledger_limit(
+    name: Annotated[str, typer.Argument(help="Dataset name.")],
+    epsilon: Annotated[float, typer.Option("--epsilon", help="The new limit ε.")],
+    reason: Annotated[str, typer.Option("--reason", help="Why: kept on the ledger.")],
+    ledger: LedgerUrl = DEFAULT_LEDGER,
+    json_: JsonOption = False,
+) -> None:
+    """Change a dataset's limit; the history is kept."""
+    from flows.budget import change_limit
+
+    result = change_limit(ledger, name, epsilon, reason)
+    if json_:
+        print_json(result)
+    else:
+        print(f"{name}: limit ε is now {result['limit']:g}")
+
+
+@ledger_app.command("export")
+def ledger_export(ledger: LedgerUrl = DEFAULT_LEDGER, json_: JsonOption = False) -> None:
+    """Every row of the ledger as one JSON object, with or without --json."""
+    from flows.budget import export
+
+    print_json(export(ledger))
