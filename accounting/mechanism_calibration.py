@@ -40,7 +40,8 @@ def noise_for(build: Callable[[float], NoisyMax], epsilon: float, delta: float) 
             found = guarantee(build(noise), small).epsilon
             if found <= target:
                 best = min(best, noise)
-                if found >= target * (1 - TOLERANCE):
+                # 0: the total variation is within delta, where cost no longer falls smoothly.
+                if found >= target * (1 - TOLERANCE) or found == 0:
                     break
             noise = _bisected(textbook, textbook(noise) * target * (1 - AIM) / found)
             if noise >= best:

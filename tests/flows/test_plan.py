@@ -76,6 +76,13 @@ def test_the_noise_found_is_the_smallest(answers: int, target: float) -> None:
     assert target * 0.998 < guarantee(GNMax(sigma, answers), 1e-5).epsilon <= target
 
 
+def test_a_tiny_target_still_has_noise(pate: Pate) -> None:
+    """A target below what conversion adds is met where the whole law moves by less than δ."""
+    code, found, _ = pate(*SMALL, "--epsilon", 1e-9, "--mechanism", "confident-gnmax", "--json")
+    assert code == 0
+    assert found["epsilon"] == 0
+
+
 def test_the_thresholds_noise_may_leave_nothing(pate: Pate) -> None:
     """Where the tests alone cost more than the target no σ helps, and the message says so."""
     code, _, said = pate(*SMALL, "--epsilon", 0.5, "--mechanism", "confident-gnmax", "--threshold-sigma", 5, "--json")
