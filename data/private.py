@@ -75,7 +75,9 @@ def _load_images(
 ) -> PrivateRecords:
     part, rows = chosen.part, chosen.rows
     features = images.read(settings, part, rows, image_form(settings, seed), public=False, scratch=scratch)
-    content = unit_ids(images.content_names(settings, part, rows), seed)
+    named = settings.unit or settings.id
+    # Without a name a unit is its content.
+    content = unit_ids(images.content_names(settings, part, rows), seed) if named else units
     return PrivateRecords(features, images.labels(settings, part, rows), units, content)
 
 
