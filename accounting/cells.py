@@ -34,8 +34,8 @@ SLACK = 1e-7
 """Added to s: above twice the rounding error of z, which is below 4e-8 for up to 100 000 classes."""
 # q below e^-690 is treated as that: an upper bound, and where floats end.
 _DEEPEST, _LOG_DEEPEST = -37.0, -690.0
-# Columns whose answer costs less than e^-20 of the worst answer are one column.
-_LOG_NEGLIGIBLE = -20.0
+# Columns whose answer costs less than this share of the worst answer are one column.
+_NEGLIGIBLE = 1e-9
 _TOTAL_BITS = 51
 _FINEST_UNIT = 40
 _BLOCK = 65_536
@@ -123,8 +123,8 @@ def grid_for(event: FixedQueries, teachers: int, classes: int, order: float) -> 
     # The runner-up alone wins with Phi(-gap / (sqrt 2 sigma)), and no gap is above the number of teachers.
     bottom = max(-teachers * move / 2, _DEEPEST)
     columns = int((top - bottom) / width) + 2
-    excess = _answer_excess(_edges(top, width, columns), event, order, classes)[:, 0]
-    columns = min(columns, int(np.count_nonzero(excess > excess[0] + _LOG_NEGLIGIBLE)) + 1)
+    answer = np.logaddexp(0.0, _answer_excess(_edges(top, width, columns), event, order, classes)[:, 0])
+    columns = min(columns, int(np.count_nonzero(answer > _NEGLIGIBLE * answer[0])) + 1)
     if isinstance(event, GNMax):
         return Grid(teachers, classes, sigma, 0, 1, top, width, columns, step)
     least = -(-teachers // classes)

@@ -80,7 +80,8 @@ def figure(queries: Positions, mechanism: FixedQueries, sanitized: Sanitized) ->
     occupied = cells.occupied(queries, grid)
     changes = cells.changes(table)
     most = table.value(len(queries) * int(changes.max()))
-    smooth = 0.0
+    # At least one unit, so that there is noise where no vote matters; a constant makes no ratio worse.
+    smooth = table.value(1)
     for distance, units in enumerate(cells.sums_within(changes, grid, occupied)):
         weight = math.exp(-sanitized.beta * distance)
         if weight * most <= smooth:
