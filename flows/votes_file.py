@@ -20,8 +20,8 @@ SUFFIXES = (".npy", ".npz", ".parquet", ".csv")
 def blocks(path: Path, limit: int | None = None) -> Iterator[np.ndarray]:
     """The first ``limit`` rows (all without one) of a table of numbers, (B, columns) float64, block by block.
 
-    ``.npy``: a 2-D array, mapped and not loaded. ``.npz``: its one array. ``.parquet``: a column ``counts`` of lists, as
-    a run writes it, or one column a class. ``.csv``: one column a class, with a header line or without.
+    ``.npy``: a 2-D array, mapped and not loaded. ``.npz``: its one array. ``.parquet``: a column ``counts`` of lists,
+    as a run writes it, or one column a class. ``.csv``: one column a class, with a header line or without.
 
     Raises:
         UserError: no such file, another kind of file, or not a table of numbers.
