@@ -1,14 +1,8 @@
-"""The Prefect flow: states of one line, nothing private in Prefect's database, and one real deployment."""
+"""The Prefect flow on a temporary server: states of one line, stages alone, nothing secret in its database."""
 
 import copy
 import json
-import os
-import signal
-import socket
-import sqlite3
-import subprocess
-import sys
-import time
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +15,7 @@ from tests.flows.small import SMALL
 
 pytestmark = pytest.mark.slow
 SAID = console(quiet=True)
+DEPLOY = Path(__file__).parents[2] / "configs" / "deploy"
 
 
 @pytest.fixture(scope="module")
@@ -41,15 +36,21 @@ def harness() -> Iterator[None]:
         yield
 
 
-def _settings(root: Path, **changes: dict[str, Any]) -> Any:
+def _record(root: Path, **changes: dict[str, Any]) -> dict[str, Any]:
     record = copy.deepcopy(SMALL) | {"run_root": str(root), "name": "flow"}
+    record["student"] = {"method": "supervised", "model": "sklearn:sklearn.linear_model.LogisticRegression"}
+    record["baseline"] = {"model": "logistic", "sampling_rate": 1.0, "batch_size": 1200, "steps": 5}
     for part, values in changes.items():
         record[part] = record[part] | values
-    return build(record)
+    return record
+
+
+def _settings(root: Path, **changes: dict[str, Any]) -> Any:
+    return build(_record(root, **changes))
 
 
 def test_the_flow_runs_every_stage_and_then_reuses_them(harness: None, tmp_path: Path) -> None:
-    """Completed; the second time all eight stages are reused and nothing more is charged."""
+    """Completed; the second time all eight stages are reused and nothing more is charged; so is a stage alone."""
     from accounting.ledger import open_ledger
     from flows.full import build as build_flow
 
@@ -61,7 +62,23 @@ def test_the_flow_runs_every_stage_and_then_reuses_them(harness: None, tmp_path:
     second = build_flow(SAID)(settings, return_state=True)
     assert second.is_completed()
     assert len(second.result()) == 8
+    for stage in ("teach", "aggregate"):
+        alone = build_flow(SAID)(settings, stage=stage, return_state=True)
+        assert (alone.type.value, alone.name, alone.message) == ("COMPLETED", "Reused", f"run flow: {stage} reused")
     assert open_ledger(settings.ledger_url).spent("digits") == spent
+
+
+def test_a_stage_alone_runs_that_stage(harness: None, tmp_path: Path) -> None:
+    """Only its own output; a stage whose inputs are not there is a user's error."""
+    from flows.full import build as build_flow
+
+    state = build_flow(SAID)(_record(tmp_path), run="alone", stage="partition", return_state=True)
+    assert (state.type.value, state.message) == ("COMPLETED", "run alone: partition done")
+    assert (tmp_path / "alone" / "private" / "partition.parquet").is_file()
+    assert not (tmp_path / "ledger.sqlite").exists()
+    early = build_flow(SAID)(_record(tmp_path), run="alone", stage="vote", return_state=True)
+    assert (early.type.value, early.name) == ("FAILED", "BadInput")
+    assert early.message.startswith("vote: needs teach, queries, not run yet")
 
 
 @pytest.mark.parametrize(
@@ -69,79 +86,78 @@ def test_the_flow_runs_every_stage_and_then_reuses_them(harness: None, tmp_path:
     [
         ({"ledger": {"epsilon": 1.0}}, "Refused", "limit 1.0000"),
         ({"teachers": {"count": 1198}}, "BadInput", "teachers.count = 1198"),
+        ({"aggregation": {"scale": 3.0}}, "BadInput", "aggregation.scale: is not a parameter of confident-gnmax"),
+        ({"ledger": {"url": "sqlite:///${PATE_NOT_SET}"}}, "BadInput", "the environment variable PATE_NOT_SET is not"),
+        ({"data": {"unit": 3}}, "BadInput", "data.unit"),
     ],
 )
 def test_failures_are_failed_states_of_one_line(
-    harness: None, tmp_path: Path, changes: dict[str, Any], name: str, message: str
+    harness: None,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    changes: dict[str, Any],
+    name: str,
+    message: str,
 ) -> None:
-    """A refusal and a user's error, with no traceback."""
+    """A refusal and a user's error, with no traceback: neither in the state nor in the log."""
     from flows.full import build as build_flow
 
-    state = build_flow(SAID)(_settings(tmp_path, **changes), return_state=True)
+    caplog.set_level(logging.DEBUG)
+    state = build_flow(SAID)(_record(tmp_path, **changes), return_state=True)
     assert state.is_failed()
     assert state.name == name
     assert message in state.message
     assert "\n" not in state.message
-    assert "Traceback" not in state.message
+    assert f"Finished in state {name}(" in caplog.text
+    assert "Traceback" not in state.message + caplog.text
+    assert not (tmp_path / "flow" / "private" / "partition.parquet").exists()
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+@pytest.mark.parametrize(("config", "run"), [(None, None), ([1], None), ({}, None), (SMALL, "../outside"), (SMALL, "")])
+def test_parameters_that_are_no_settings(harness: None, config: Any, run: str | None) -> None:
+    """What a schema that is not enforced lets through is a user's error too; a run's name is never a way out."""
+    from flows.full import build as build_flow
+
+    state = build_flow(SAID)(config, run=run, return_state=True)
+    assert (state.type.value, state.name) == ("FAILED", "BadInput")
+    assert "\n" not in state.message
 
 
-@pytest.mark.timeout(400)
-def test_make_serve_and_deployment_run(tmp_path: Path) -> None:
-    """Server, pool, deployments and worker in one command; `deployment run --watch` completes; Ctrl-C stops all."""
-    port = _free_port()
-    environment = {
-        **os.environ,
-        "PATE_PORT": str(port),
-        "PREFECT_HOME": str(tmp_path / "prefect"),
-        "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{tmp_path}/prefect.db",
-    }
-    project = Path(__file__).parents[2]
-    log = (tmp_path / "serve.log").open("w+")
-    serve = subprocess.Popen(
-        [sys.executable, "-m", "flows.serving"], cwd=project, env=environment, stdout=log, stderr=subprocess.STDOUT
-    )
-    try:
-        deadline = time.monotonic() + 180
-        while "deployment run pate/full --watch" not in (tmp_path / "serve.log").read_text():
-            assert serve.poll() is None, (tmp_path / "serve.log").read_text()[-3000:]
-            assert time.monotonic() < deadline, (tmp_path / "serve.log").read_text()[-3000:]
-            time.sleep(0.5)
-        config = copy.deepcopy(SMALL) | {"run_root": str(tmp_path / "runs"), "name": "deployed"}
-        command = [sys.executable, "-m", "prefect", "deployment", "run", "pate/full", "--watch", "--param"]
-        done = subprocess.run(
-            [*command, f"config={json.dumps(config)}"],
-            env={**environment, "PREFECT_API_URL": f"http://127.0.0.1:{port}/api"},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout[-2000:] + (tmp_path / "serve.log").read_text()[-3000:]
-        assert "Completed" in done.stdout + done.stderr
-    finally:
-        serve.send_signal(signal.SIGINT)
-        serve.wait(60)
-        log.close()
-    assert (tmp_path / "runs" / "deployed" / "release" / "labels.parquet").is_file()
-    _nothing_listens(port)
-    with sqlite3.connect(tmp_path / "prefect.db") as database:
-        states = {row[0] for row in database.execute("select state_type from task_run")}
-        dump = "\n".join(database.iterdump())
-    assert states == {"COMPLETED"}
-    keys = (tmp_path / "runs" / "deployed" / "private" / "manifest.json").read_text()
-    digests = [value for stage in json.loads(keys)["stages"].values() for value in stage["outputs"].values()]
-    assert digests
-    assert not [value for value in digests if value in dump]
+def test_a_defect_is_named_and_not_told(harness: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exception that is nobody's error message: its kind is shown, its text is not."""
+    from flows import full
+
+    def defect(*arguments: Any) -> None:
+        raise ValueError("row 17 of patient 4711")
+
+    monkeypatch.setattr(full, "run_all", defect)
+    state = full.build(SAID)(_settings(tmp_path), return_state=True)
+    assert (state.type.value, state.message) == ("FAILED", "failed with ValueError")
 
 
-def _nothing_listens(port: int) -> None:
-    with socket.socket() as probe:
-        probe.settimeout(2)
-        assert probe.connect_ex(("127.0.0.1", port)) != 0
+def test_a_password_never_reaches_prefect(harness: None, tmp_path: Path) -> None:
+    """`pate run` hands its flow the password; what Prefect stores as parameters does not have it."""
+    from prefect.client.orchestration import get_client
+
+    from data.errors import UserError
+    from flows.full import run_in_process
+
+    # Nobody listens on port 1; without PostgreSQL's driver it does not come to that.
+    settings = _settings(tmp_path, ledger={"url": "postgresql://me:open-sesame@127.0.0.1:1/budget"})
+    with pytest.raises(UserError, match=r"ledger\.url") as caught:
+        run_in_process(settings, SAID)
+    with get_client(sync_client=True) as client:
+        stored = json.dumps([run.model_dump(mode="json") for run in client.read_flow_runs()])
+    assert "me:***@127.0.0.1" in stored
+    assert "open-sesame" not in stored + str(caught.value)
+
+
+def test_the_server_takes_the_kubernetes_pool(harness: None) -> None:
+    """The job template of the recipe is a base job template by the server's rules."""
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.actions import WorkPoolCreate
+
+    template = json.loads((DEPLOY / "kubernetes-job-template.json").read_text(encoding="utf-8"))
+    with get_client(sync_client=True) as client:
+        made = client.create_work_pool(WorkPoolCreate(name="recipe", type="kubernetes", base_job_template=template))
+    assert made.base_job_template == template
