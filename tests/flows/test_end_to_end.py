@@ -1,6 +1,7 @@
 """Server, pool, deployments and worker as `make serve` starts them; runs as a user starts them; the page they see."""
 
 import copy
+import fcntl
 import json
 import os
 import shutil
@@ -220,15 +221,26 @@ def test_the_ui_shows(served: Served, page: str) -> None:
 
 
 def test_ctrl_c_stops_everything_and_nothing_private_stays(served: Served) -> None:
-    """No process, nothing that listens; Prefect's database holds no digest and no expanded secret."""
-    served.process.send_signal(signal.SIGINT)
-    assert served.process.wait(60) == 0
+    """A run that waits for its dataset ends as Crashed; no process stays; Prefect's database holds no secret."""
+    ledger = served.folder / SECRET
+    with (ledger / ".ledger.sqlite.digits.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        given = [f"--param=config={json.dumps(served.config())}", '--param=run="stopped"']
+        served.prefect("deployment", "run", "pate/full", *given).communicate(timeout=60)
+        deadline = time.monotonic() + 60
+        while "waiting: another flow run is working on dataset 'digits'" not in served.log:
+            assert time.monotonic() < deadline, served.log[-3000:]
+            time.sleep(0.2)
+        served.process.send_signal(signal.SIGINT)
+        assert served.process.wait(90) == 0
     assert not _listens(served.port)
     assert _children(served.folder) == []
     with sqlite3.connect(served.folder / "prefect.db") as database:
         states = {row[0] for row in database.execute("select state_type from task_run")}
+        stopped = database.execute("select state_type from flow_run where name like 'stopped %'").fetchall()
         dump = "\n".join(database.iterdump())
     assert states == {"COMPLETED"}
+    assert stopped == [("CRASHED",)]
     manifest = json.loads((served.folder / "runs" / "deployed" / "private" / "manifest.json").read_text())
     digests = [value for stage in manifest["stages"].values() for value in stage["outputs"].values()]
     assert digests
