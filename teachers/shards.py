@@ -5,6 +5,7 @@ their keyed hashes (data.partition), so that the order of the private file carri
 """
 
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from data.store import atomic
 from teachers.trainers import Shard
 
 _SLAB = 8192
+# numpy reads an array's header with Python's parser, which in Python 3.11 fails when two threads use it at once.
+_HEADERS = threading.Lock()
 
 
 def write_shards(folder: Path, records: PrivateRecords, partition: Partition, teachers: int) -> None:
@@ -35,9 +38,10 @@ def write_shards(folder: Path, records: PrivateRecords, partition: Partition, te
 
 def read_shards(folder: Path, first: int, last: int) -> Iterator[Shard]:
     """The shards of the teachers [first, last), read from the disk one at a time."""
-    offsets = np.load(folder / "offsets.npy")
-    features = np.load(folder / "features.npy", mmap_mode="r")
-    labels = np.load(folder / "labels.npy", mmap_mode="r")
+    with _HEADERS:
+        offsets = np.load(folder / "offsets.npy")
+        features = np.load(folder / "features.npy", mmap_mode="r")
+        labels = np.load(folder / "labels.npy", mmap_mode="r")
     for teacher in range(first, last):
         rows = slice(int(offsets[teacher]), int(offsets[teacher + 1]))
         yield Shard(teacher, np.array(features[rows]), np.array(labels[rows]))
