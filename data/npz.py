@@ -9,6 +9,7 @@ The private file is read here too: errors name file, array and rule, never a val
 
 import contextlib
 import math
+import threading
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ _BLOCK_BYTES = 8 << 20
 _MOST_EXPANSION = 1032
 _NUMBERS, _TEXT = "biuf", "US"
 _LARGEST_ID = 2**63 - 1
+# NumPy reads a header with Python's parser, which in Python 3.11 fails when two threads use it at once.
+_HEADERS = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,8 @@ def members(path: Path) -> dict[str, Member]:
 def _member(path: Path, name: str, stream: IO[bytes], size: int) -> Member:
     version = np.lib.format.read_magic(stream)
     read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
-    shape, fortran, dtype = read(stream)
+    with _HEADERS:
+        shape, fortran, dtype = read(stream)
     if dtype.kind not in _NUMBERS + _TEXT or (dtype.kind == "f" and dtype.itemsize > 8):
         raise UserError(f"{str(path)!r}: array {name!r} must hold numbers, true/false or text (no objects)")
     header = stream.tell()
