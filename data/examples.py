@@ -10,7 +10,7 @@ import numpy as np
 class Examples:
     """N public examples.
 
-    features: (N, channels, height, width) uint8 images, 0-255, or (N, D) float32 encoded columns.
+    features: (N, channels, height, width) uint8 images, 0-255, or (N, D) float32 or float16 encoded columns.
     ids: (N,) public ids, int64 rows of the source or the values of the id column.
     labels: (N,) int32 in [0, C), or None where labels must not be read (the public part).
     groups: of each column of data.subgroup the values (N,) as text, '' where missing; of the test part alone.
