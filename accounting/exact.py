@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from accounting import outcomes, p18
 from accounting.events import InteractiveGNMax, NoisyMax, Thresholded
-from accounting.one_atom import log_tested_excess
+from accounting.one_atom import log_power_excess, log_tested_excess
 from accounting.outcomes import Tables
 from accounting.suprema import checked_orders
 
@@ -143,13 +143,12 @@ def _log_excesses(moves: Moves, starts: Index, orders: Array) -> tuple[Array, Ar
     steepest = np.abs(f).max(axis=1)
     forward, reverse = np.empty((len(starts), len(orders))), np.empty((len(starts), len(orders)))
     for column, beta in enumerate((orders - 1).tolist()):
-        grown = np.expm1(beta * f)
-        there = np.log(np.einsum("nk,nk->n", p, grown) + beta * gained)
-        back = np.log(beta * lost - np.einsum("nk,nk->n", moved, grown / (1 + grown)))
-        large = np.flatnonzero(beta * steepest > _LARGEST_POWER)
+        there = np.log(np.einsum("nk,nk->n", p, np.expm1(beta * f)) + beta * gained)
+        back = np.log(np.einsum("nk,nk->n", moved, np.expm1(-beta * f)) + beta * lost)
+        large = np.flatnonzero(max(beta, 1.0) * steepest > _LARGEST_POWER)
         if len(large):
-            there[large] = _log_sum(log_p[large] + beta * f[large])
-            back[large] = _log_sum(log_moved[large] - beta * f[large])
+            there[large] = _log_sum(log_p[large] + log_power_excess(f[large], np.array([beta]))[..., 0])
+            back[large] = _log_sum(log_moved[large] + log_power_excess(-f[large], np.array([beta]))[..., 0])
         for result, values in ((forward, there), (reverse, back)):
             # Rounding below 0 of what is next to nothing.
             result[:, column] = np.maximum.reduceat(np.where(np.isnan(values), -np.inf, values), starts)

@@ -152,12 +152,15 @@ def bound(log_q: object, sigma: float, orders: object) -> Array:
 
 
 def log_power_excess(f: Array, beta: Array) -> Array:
-    """log(e^{beta f} - 1 + beta (e^{-f} - 1)) from log ratios (...,), (..., O): nothing cancels, nothing overflows."""
-    grown = beta * f[..., None]
-    with np.errstate(divide="ignore", over="ignore"):
-        exact = np.log(np.maximum(np.expm1(np.minimum(grown, 40.0)) + beta * np.expm1(-f)[..., None], 0.0))
-    # Beyond e^40 the rest is at most beta e^{-40} of it where f > 0.
-    return np.where(grown > 40.0, grown, exact)
+    """log(e^{beta f} - 1 + beta (e^{-f} - 1)) from log ratios (...,): (..., O); nothing cancels, nothing overflows.
+
+    Beyond e^40 the largest of the terms stands for the sum, which is smaller.
+    """
+    ratio = f[..., None]
+    grown = beta * ratio
+    with np.errstate(divide="ignore"):
+        near = np.log(np.maximum(np.expm1(np.minimum(grown, 40.0)) + beta * np.expm1(np.minimum(-ratio, 40.0)), 0.0))
+    return np.where(grown > 40.0, grown, np.where(ratio < -40.0, np.log(beta) - ratio, near))
 
 
 def log_tested_excess(test: Array, moved: Array, event: Thresholded, answer: Array, orders: Array) -> Array:

@@ -4,22 +4,34 @@ import functools
 
 import mpmath as mp
 
-from accounting.events import ConfidentGNMax, InteractiveGNMax, LNMax, NoisyMax
+from accounting.events import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, NoisyMax
 from tests.accounting.oracles import neighbours
 
 DIGITS = 30
 
+EVENTS: list[NoisyMax] = [
+    GNMax(1.0, 1),
+    GNMax(0.25, 1),
+    GNMax(40.0, 1),
+    ConfidentGNMax(1.5, 4.0, 2.0, 1, 1),
+    ConfidentGNMax(10.0, 5.0, 0.5, 1, 1),
+    InteractiveGNMax(2.0, 1.0, 0.7, 1, 1),
+    LNMax(0.7, 1),
+    LNMax(30.0, 1),
+]
+"""Little and much noise, for five teachers."""
+
 
 @functools.cache
 def gaussian_winner(votes: tuple[int, ...], sigma: float) -> list[mp.mpf]:
-    """Pr[class j wins]; the trapezoidal rule about the integrand's mode, exact to e^-79 at this step for C <= 4."""
+    """Pr[class j wins]; the trapezoidal rule about the integrand's mode, exact to e^-54 at this step for C <= 4."""
     with mp.workdps(DIGITS):
         result = []
         for vote in votes:
             gaps = [mp.mpf(vote - other) / mp.mpf(sigma) for other in votes]
             gaps.remove(0)
-            centre, step = max(mp.mpf(0), -min(gaps) / 2), mp.mpf("0.25")
-            points = [centre + k * step for k in range(-52, 53)]
+            centre, step = max(mp.mpf(0), -min(gaps) / 2), mp.mpf("0.3")
+            points = [centre + k * step for k in range(-34, 35)]
             result.append(step * mp.fsum(mp.npdf(z) * mp.fprod(mp.ncdf(z + g) for g in gaps) for z in points))
         return result
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import log_ndtr, ndtri_exp
 
-from accounting import conversion, one_atom, outcomes, p18
+from accounting import conversion, curves, exact, one_atom, outcomes, p18
 from accounting.atom_pairs import GaussianPair, LaplacePair
 from accounting.events import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, NoisyMax
 from accounting.laplace_supremum import laplace_bound
@@ -113,25 +113,14 @@ def test_the_laplace_pair_is_what_it_says(scale: float, order: float) -> None:
     assert float(two) * (1 - 1e-7) <= found <= float(two) * 1.003
 
 
-EVENTS = [
-    GNMax(1.0, 1),
-    GNMax(40.0, 1),
-    ConfidentGNMax(1.5, 4.0, 2.0, 1, 1),
-    ConfidentGNMax(10.0, 8.0, 1.0, 1, 1),
-    InteractiveGNMax(2.0, 1.0, 3.0, 1, 1),
-    LNMax(0.7, 1),
-    LNMax(3.0, 1),
-]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("event", EVENTS, ids=str)
+@pytest.mark.parametrize("event", laws.EVENTS, ids=str)
 def test_no_neighbour_costs_more(event: NoisyMax) -> None:
-    """Every histogram of 6 teachers and 3 classes, every neighbour, by the definition in 30 digits: J is above."""
-    orders = (1.5, 4.0, 30.0)
+    """Every histogram of 5 teachers and 3 classes, every neighbour, by the definition in 30 digits: J is above."""
+    orders = (1.5, 4.0, 60.0)
     student = (0.55, 0.25, 0.2) if isinstance(event, InteractiveGNMax) else None
     sharper = False
-    for votes in histograms(6, 3):
+    for votes in histograms(5, 3):
         if student is None and list(votes) != sorted(votes):
             continue
         compared = None if student is None else [float(laws.statistic(votes, student))]
@@ -143,6 +132,24 @@ def test_no_neighbour_costs_more(event: NoisyMax) -> None:
         assert np.all(forward <= both * (1 + 1e-12))
         sharper |= bool(np.any(forward < 0.7 * one_atom.pair(event).divergence(np.array(orders))))
     assert sharper or event not in (GNMax(1.0, 1), LNMax(0.7, 1))  # noise small enough for 6 votes to show
+
+
+@given(
+    votes=st.lists(st.integers(0, 300), min_size=2, max_size=4).filter(any),
+    sigma=st.sampled_from([0.5, 30.0]),
+    threshold=st.floats(-1e4, 1e4),
+    threshold_sigma=st.floats(0.01, 1e4),
+    order=st.sampled_from([1.01, 3.0, 400.0]),
+)
+@settings(max_examples=40, deadline=None)
+def test_a_test_far_from_its_threshold_costs_a_number(
+    votes: list[int], sigma: float, threshold: float, threshold_sigma: float, order: float
+) -> None:
+    """However unlikely to pass or to fail, both ways: at least 0, at most textbook's answer and test together."""
+    event = ConfidentGNMax(sigma, threshold, threshold_sigma, 1, 1)
+    textbook = curves.rdp(event, [order], "textbook")[0]
+    for found in (one_atom.query_cost([votes], event, [order])[0, 0], *exact.query_cost([votes], event, [order])):
+        assert 0 <= found <= textbook * (1 + 1e-9)
 
 
 def test_the_way_back_may_cost_far_more() -> None:
