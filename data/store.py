@@ -35,6 +35,11 @@ class Run:
         return self.root / "release"
 
     @property
+    def purged(self) -> Path:
+        """There once the private part was erased, or is being erased."""
+        return self.root / "purged.json"
+
+    @property
     def name(self) -> str:
         return self.root.name
 

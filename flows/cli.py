@@ -31,6 +31,7 @@ for _name, _help in cli_run.STAGES.items():
     app.command(_name, help=_help)(cli_run.stage_command(_name))
 app.command()(cli_run.check)
 app.command()(cli_run.predict)
+app.command()(cli_run.purge)
 app.command()(cli_plan.plan)
 app.add_typer(ledger_app, name="ledger")
 

@@ -1,11 +1,13 @@
-"""Commands on a config or a run: ``run``, each stage alone, ``check``, ``predict``."""
+"""Commands on a config or a run: ``run``, each stage alone, ``check``, ``predict``, ``purge``."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from data.errors import UserError
 from flows.cli_options import (
     INTERRUPTED,
     Config,
@@ -126,3 +128,32 @@ def predict(
         print_json(result)
     elif out is not None:
         print(f"{result['rows']} rows: {result['out']}")
+
+
+def purge(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A run directory, or its name under --run-root.")],
+    run_root: Annotated[Path, typer.Option("--run-root", help="Folder of run directories.")] = Path("runs"),
+    ledger: Annotated[
+        str | None, typer.Option("--ledger", help="URL of the ledger, where the settings' has a password.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Erase without asking.")] = False,
+    json_: JsonOption = False,
+) -> None:
+    """Erase a finished run's private part; its release, settings and charges are kept."""
+    from flows import purge as erasing
+    from flows.console import console
+
+    found = erasing.run_named(run, run_root)
+    if not yes:
+        if not sys.stdin.isatty():
+            raise UserError("--yes: must be given where nobody can be asked; purging cannot be undone")
+        if not typer.confirm(f"Erase {found.private} for good?", err=True):
+            raise UserError("purge: not confirmed; nothing was erased")
+    result = erasing.as_record(found, erasing.purge(found, erasing.settings_of(found, ledger), console(quiet=True)))
+    if json_:
+        print_json(result)
+        return
+    print(f"{found.root}: private part {'was erased before' if result['already'] else 'erased'}")
+    for title, lines in (("kept", result["kept"]), ("may still lie somewhere", result["may_remain"])):
+        for line in lines:
+            print(f"{title}: {line}")

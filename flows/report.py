@@ -64,11 +64,15 @@ class ClassRow:
 
 def write(context: Context) -> None:
     """Write ``release/privacy.json``, ``private/report-private.html`` and, last, ``release/report.html``."""
-    settings, run = context.settings, context.run
+    private_report.write(context)
+    write_release(context.settings, context.run)
+
+
+def write_release(settings: Settings, run: Run) -> None:
+    """``release/privacy.json`` and, last, ``release/report.html``: nothing private is needed, nor a private folder."""
     ledger, account = charges.open_account(settings)
     statement = run_statement(settings, ledger)
     write_json(run.release / "privacy.json", privacy_statement(statement))
-    private_report.write(context)
     write_text(run.release / "report.html", page(settings, run, statement, account))
 
 

@@ -29,6 +29,7 @@ from flows.config import shown
 from flows.console import Console
 from flows.context import Context, Mapper, key_of, run_of
 from flows.freshness import Stage, Status
+from flows.purge import refuse_purged, report_again
 from flows.settings import Settings
 
 
@@ -215,11 +216,13 @@ def opened(
 ) -> Iterator[tuple[Context, Manifest]]:
     """A run directory, locked for this process, with its settings written first, inside the scrubbing boundary."""
     run = run_of(settings)
+    refuse_purged(run)
     try:
         run.create()
     except OSError as error:
         raise UserError(f"run_root = {settings.run_root!r}: cannot be written ({error.strerror})") from None
     with scrubbed(run, stage), locked(run):
+        refuse_purged(run)
         context, manifest = _opened(settings, console, mapper)
         _write_settings(context)
         if read_manifest(run) != manifest:
@@ -256,6 +259,9 @@ def run_stage(name: str, settings: Settings, console: Console, mapper: Mapper | 
     """Run one stage, or reuse it when its key is the same and its outputs are intact."""
     stage = stage_named(name)
     started = time.monotonic()
+    if name == "report" and run_of(settings).purged.exists():
+        report_again(settings)
+        return StageResult(name, "", False, time.monotonic() - started)
     with opened(settings, console, name, mapper) as (context, manifest):
         statuses = freshness.survey(context, manifest, STAGES[: NAMES.index(name) + 1])
         _require_upstream(stage, statuses)
