@@ -183,10 +183,21 @@ def epsilons(
         delta: in (0, 1).
         conversion: "improved", or "classic" to reproduce papers.
     """
-    alpha = np.unique(checked_orders(orders))
     pieces = list(distinct(blocks, event))
     if not pieces:
         raise UserError("votes: must be a table of queries by classes, with a row and at least 2 classes")
+    return figures(pieces, event, orders, delta, conversion)
+
+
+def figures(
+    pieces: Sequence[Queries],
+    event: NoisyMax,
+    orders: object,
+    delta: float,
+    conversion: convert.Conversion = "improved",
+) -> dict[str, Figure]:
+    """:func:`epsilons` of what :func:`distinct` found. PRIVATE."""
+    alpha = np.unique(checked_orders(orders))
     # The literature's bound jumps where its conditions end: no search is safe.
     curve = literature(pieces, event)(alpha)[0]
     literature_figure = Figure(*convert.epsilon(curve, alpha, delta, conversion, warn=False), None)

@@ -114,7 +114,7 @@ def plan(
     """What a release would show on these very votes. PRIVATE.
 
     Args:
-        votes: (Q, C) histograms of the queries asked, fixed beforehand.
+        votes: (Q, C) histograms of the queries asked, fixed beforehand; or where these lie among the cells.
         mechanism: GNMax or ConfidentGNMax; queries beyond its cap are left out.
         delta: of the conversion.
         order: Rényi order; None takes the one of :data:`ORDERS` with the smallest epsilon + noise_std, which is a
@@ -125,7 +125,7 @@ def plan(
         UserError: another mechanism, bad votes, or a parameter out of range.
     """
     mechanism = cells.fixed_queries(mechanism)
-    queries = cells.positions(votes, mechanism)
+    queries = votes if isinstance(votes, Positions) else cells.positions(votes, mechanism)
     orders = ORDERS if order is None else (order,)
     plans = [_planned(queries, mechanism, delta, event(o, beta, sigma_ss, sigma_log_scale)) for o in orders]
     return min(plans, key=lambda found: found.epsilon + found.noise_std)

@@ -91,7 +91,7 @@ def plan(
     elsewhere: settings, or a plan on public votes.
 
     Args:
-        votes: (Q, C) histograms of the queries asked, fixed beforehand.
+        votes: (Q, C) histograms of the queries asked, fixed beforehand; or where these lie among the cells.
         mechanism: GNMax or ConfidentGNMax; queries beyond its cap are left out.
         delta: in all, the test's included.
         order: Rényi order; None takes the best of :data:`ORDERS`.
@@ -109,7 +109,7 @@ def plan(
         raise UserError(f"test_delta = {test!r}: must be above 0 and below delta {small!r}")
     if not 0 < pass_probability < 1:
         raise UserError(f"pass_probability = {pass_probability!r}: must be above 0 and below 1")
-    queries = cells.positions(votes, mechanism)
+    queries = votes if isinstance(votes, Positions) else cells.positions(votes, mechanism)
     proposals = [
         _cheapest(queries, mechanism, alpha, sigma_d, test, pass_probability)
         for alpha in (ORDERS if order is None else (order,))
