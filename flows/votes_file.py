@@ -14,22 +14,25 @@ import pyarrow.parquet as pq
 from data.errors import UserError
 
 BLOCK = 50_000
+CELLS = 2_500_000
 SUFFIXES = (".npy", ".npz", ".parquet", ".csv")
 
 
-def blocks(path: Path, limit: int | None = None) -> Iterator[np.ndarray]:
+def blocks(path: Path, limit: int | None = None, option: str = "VOTES") -> Iterator[np.ndarray]:
     """The first ``limit`` rows (all without one) of a table of numbers, (B, columns) float64, block by block.
 
     ``.npy``: a 2-D array, mapped and not loaded. ``.npz``: its one array. ``.parquet``: a column ``counts`` of lists,
-    as a run writes it, or one column a class. ``.csv``: one column a class, with a header line or without.
+    as a run writes it, or one column a class. ``.csv``: one column a class, with a header line or without. Errors name
+    the file as ``option``'s.
 
     Raises:
         UserError: no such file, another kind of file, or not a table of numbers.
     """
+    named = f"{option} = {str(path)!r}"
     if path.suffix not in SUFFIXES:
-        raise UserError(f"VOTES = {str(path)!r}: must end in {', '.join(SUFFIXES)}")
+        raise UserError(f"{named}: must end in {', '.join(SUFFIXES)}")
     if not path.is_file():
-        raise UserError(f"VOTES = {str(path)!r}: no such file")
+        raise UserError(f"{named}: no such file")
     left = limit
     found = False
     try:
@@ -41,10 +44,12 @@ def blocks(path: Path, limit: int | None = None) -> Iterator[np.ndarray]:
             left = None if left is None else left - len(rows)
             if left == 0:
                 break
+    except UserError as error:
+        raise UserError(f"{named}: {error}") from None
     except (pa.ArrowException, OSError, ValueError, EOFError):
-        raise _unreadable(path) from None
+        raise UserError(f"{named}: must hold a table of numbers, queries by classes") from None
     if not found:
-        raise UserError(f"VOTES = {str(path)!r}: holds no row")
+        raise UserError(f"{named}: holds no row")
 
 
 def counts_of(labels: np.ndarray, classes: int) -> np.ndarray:
@@ -61,19 +66,19 @@ def counts_of(labels: np.ndarray, classes: int) -> np.ndarray:
     return np.bincount(whole.ravel(), minlength=len(labels) * classes).reshape(len(labels), classes)
 
 
-def _unreadable(path: Path) -> UserError:
-    return UserError(f"VOTES = {str(path)!r}: must hold a table of numbers, queries by classes")
-
-
-def _sliced(array: np.ndarray, path: Path) -> Iterator[np.ndarray]:
+def _sliced(array: np.ndarray) -> Iterator[np.ndarray]:
     if array.ndim != 2 or array.dtype.kind not in "buif":
-        raise _unreadable(path)
+        raise ValueError("not a table of numbers")
     for start in range(0, len(array), BLOCK):
-        yield np.asarray(array[start : start + BLOCK], dtype=float)
+        rows = array[start : start + BLOCK]
+        # A wide table (one label a teacher) in smaller steps: a block as floats is the largest thing held.
+        step = max(1, CELLS // max(1, rows.shape[1]))
+        for first in range(0, len(rows), step):
+            yield np.asarray(rows[first : first + step], dtype=float)
 
 
 def _npy(path: Path) -> Iterator[np.ndarray]:
-    yield from _sliced(np.load(path, mmap_mode="r", allow_pickle=False), path)
+    yield from _sliced(np.load(path, mmap_mode="r", allow_pickle=False))
 
 
 def _npz(path: Path) -> Iterator[np.ndarray]:
@@ -83,17 +88,17 @@ def _npz(path: Path) -> Iterator[np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as archive:
             if len(archive.files) != 1:
-                raise UserError(f"VOTES = {str(path)!r}: must hold one array, not {len(archive.files)}")
+                raise UserError(f"must hold one array, not {len(archive.files)}")
             array = archive[archive.files[0]]
     except (zipfile.BadZipFile, zlib.error, AttributeError):
-        raise _unreadable(path) from None
-    yield from _sliced(array, path)
+        raise ValueError("not an archive of NumPy") from None
+    yield from _sliced(array)
 
 
-def _columns(batch: pa.RecordBatch, path: Path) -> np.ndarray:
+def _columns(batch: pa.RecordBatch) -> np.ndarray:
     kinds = {field.type for field in batch.schema}
     if not all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds):
-        raise _unreadable(path)
+        raise ValueError("a column that holds no numbers")
     columns = [column.cast(pa.float64()).to_numpy(zero_copy_only=False) for column in batch.columns]
     return np.stack(columns, axis=1) if columns else np.zeros((batch.num_rows, 0))
 
@@ -103,11 +108,11 @@ def _parquet(path: Path) -> Iterator[np.ndarray]:
         names = [name for name in table.schema_arrow.names if name != "query_id"]
         for batch in table.iter_batches(batch_size=BLOCK, columns=["counts"] if "counts" in names else names):
             if "counts" not in names:
-                yield _columns(batch, path)
+                yield _columns(batch)
                 continue
             column = batch.column(0)
             if column.null_count or not hasattr(column, "flatten"):
-                raise _unreadable(path)
+                raise ValueError("not lists of numbers")
             flat = column.flatten().to_numpy(zero_copy_only=False)
             yield np.asarray(flat, dtype=float).reshape(len(column), -1)
 
@@ -118,7 +123,7 @@ def _csv(path: Path) -> Iterator[np.ndarray]:
     options = pyarrow.csv.ReadOptions(autogenerate_column_names=all(_is_number(cell) for cell in first))
     with pyarrow.csv.open_csv(path, read_options=options) as reader:
         for batch in reader:
-            rows = _columns(batch, path)
+            rows = _columns(batch)
             for start in range(0, len(rows), BLOCK):
                 yield rows[start : start + BLOCK]
 
