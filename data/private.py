@@ -47,7 +47,7 @@ def load_private(
 def _load_table(
     settings: DataSettings, seed: int, encoder: TableEncoder, chosen: Rows, units: np.ndarray, scratch: Path | None
 ) -> PrivateRecords:
-    file = table_of(settings, chosen.part, "data.private")
+    file = table_of(settings, chosen.part, "private")
     columns = tables.schema_of(file)
     label = settings.label or ""
     if label not in columns.names:
@@ -87,7 +87,7 @@ def ignored_columns(settings: DataSettings, encoder: TableEncoder | None) -> tup
     if encoder is None or chosen is None:
         return ()
     used = {column.name for column in encoder.columns} | {settings.label, settings.unit, settings.id}
-    names = tables.schema_of(table_of(settings, chosen.part, "data.private")).names
+    names = tables.schema_of(table_of(settings, chosen.part, "private")).names
     return tuple(name for name in names if name not in used)
 
 

@@ -59,7 +59,7 @@ def _fitted(settings_json: str, seed: int, state: tuple[int, ...]) -> TableEncod
     """The encoder that settings and the public file determine; ``state``: a changed file is read anew."""
     settings = DataSettings.model_validate_json(settings_json)
     public = _rows(settings, seed, "public")
-    file = table_of(settings, public.part, "data.public")
+    file = table_of(settings, public.part, "public")
     schema = _feature_schema(settings, file)
     names = tuple(schema.names)
 
@@ -102,9 +102,7 @@ def _load(settings: DataSettings, seed: int, field: str, *, labelled: bool) -> E
     encoder = table_encoder(settings, seed)
     if encoder is None:
         raise UserError("data.source: must be a table here")
-    return _load_table(
-        settings, encoder, table_of(settings, chosen.part, f"data.{field}"), chosen.rows, labelled=labelled
-    )
+    return _load_table(settings, encoder, table_of(settings, chosen.part, field), chosen.rows, labelled=labelled)
 
 
 def _load_table(

@@ -44,14 +44,15 @@ def dialect_of(settings: DataSettings) -> Dialect | None:
 
 
 def table_of(settings: DataSettings, part: str, field: str) -> TableFile:
-    """The table behind a part; ``field`` is named in errors."""
-    return TableFile(path_of(settings, part), field, dialect_of(settings))
+    """The table behind a part of data.``field``, or behind data.path: what errors name."""
+    shown = "data.path" if part == WHOLE and settings.path else f"data.{field}"
+    return TableFile(path_of(settings, part), shown, dialect_of(settings))
 
 
-def row_count(settings: DataSettings, part: str) -> int:
-    """Rows of a part."""
+def row_count(settings: DataSettings, part: str, field: str) -> int:
+    """Rows of a part that data.``field`` names."""
     if settings.source in TABLES:
-        return tables.row_count(table_of(settings, part, "data"))
+        return tables.row_count(table_of(settings, part, field))
     return images.count(settings, part)
 
 
@@ -59,7 +60,7 @@ def units_of(settings: DataSettings, part: str, seed: int) -> np.ndarray:
     """Keyed hashes (N,) of the unit of each row: of the unit column, else the id column, else the whole record."""
     if settings.source not in TABLES:
         return unit_ids(images.unit_names(settings, part), seed)
-    file = table_of(settings, part, "data")
+    file = table_of(settings, part, "private")
     names = tables.schema_of(file).names
     column = settings.unit or settings.id
     if column is not None and column not in names:
@@ -125,7 +126,7 @@ def rows_of(settings: DataSettings, seed: int, field: str) -> Rows | None:
         return None
     if chosen.count is not None:
         return _counted(settings, seed, field)
-    total = row_count(settings, chosen.part)
+    total = row_count(settings, chosen.part, field)
     rows = np.arange(chosen.start, total if chosen.stop is None else min(chosen.stop, total))
     if len(rows) == 0:
         raise UserError(f"data.{field} = {getattr(settings, field)!r}: holds no row")

@@ -20,6 +20,7 @@ from data.errors import UserError
 BATCH_ROWS = 65_536
 # Numbers of a batch, of columns or of encoded features: about 32 MiB as float64.
 BATCH_CELLS = 1 << 22
+_READ_BYTES = 1 << 20
 # Far above what compression reaches: a file that says more is broken.
 _MOST_ROWS_A_BYTE = 1_000
 _RULES = {pa.float64(): "numbers", pa.bool_(): "true or false", csv_values.TIME: "ISO dates"}
@@ -40,7 +41,8 @@ def open_parquet(file: TableFile) -> pq.ParquetFile:
     if not file.path.is_file():
         raise UserError(f"{shown}: no such file")
     try:
-        table = pq.ParquetFile(file.path)
+        # Unless told otherwise Arrow keeps all that it has read until the file is closed.
+        table = pq.ParquetFile(file.path, pre_buffer=False, buffer_size=_READ_BYTES)
         width = len(table.schema_arrow)
     except PermissionError as error:
         raise UserError(f"{shown}: cannot be read ({error.strerror})") from None
