@@ -82,7 +82,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         "teach",
-        1,
+        2,
         ("partition",),
         (),
         lambda s: [_dump(s, "teachers", "runner", "workers", "chunk", "device")],
@@ -90,7 +90,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         "queries",
-        1,
+        2,
         (),
         ("public",),
         lambda s: [s.seed, _dump(s, "queries"), _columns(s), identity(s.data, "public")],
@@ -100,7 +100,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("aggregate", 1, ("queries", "vote"), (), _labels_event, lambda s: ("release/labels.parquet",)),
     Stage(
         "student",
-        1,
+        2,
         ("aggregate",),
         ("test",),
         lambda s: [_dump(s, "student")],
@@ -110,7 +110,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         "baseline",
-        1,
+        2,
         ("partition",),
         ("test",),
         lambda s: [_dump(s, "baseline", "micro_batch"), _baseline_target(s), s.ledger_delta],
