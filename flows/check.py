@@ -1,70 +1,90 @@
-"""``pate check``: what the settings and counts alone tell before anything private is trained. The curator's output."""
+"""``pate check``: all that can be found wrong, or foreseen, before anything private is trained. The curator's output.
+
+Private records are read once as a run would read them, so that a malformed file is found now; what is told of them,
+counts of units, records and classes, is for the curator's eyes and is printed nowhere else.
+"""
 
 import dataclasses
+import os
+import shutil
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from accounting.statement import rounded_up
 from data.errors import UserError
+from data.examples import PrivateRecords
 from data.partition import forecast
-from data.private import ignored_columns
+from data.private import ignored_columns, load_private
 from data.public import table_encoder
-from data.split import rows_of, units_at
+from data.split import rows_of
 from flows import charges
 from flows.settings import Settings
 
 FEW_UNITS_A_SHARD = 10
+# Share of the shards without a class from which on it is worth a warning.
+MANY_WITHOUT = 0.05
 
 
 def forecast_run(settings: Settings) -> dict[str, Any]:
-    """Units, shard sizes, published ε, what the ledger would hold, and warnings."""
+    """Units, classes, shard sizes, published ε, what the ledger would hold, disk and device, and warnings."""
     from flows import work
 
     work.check(settings)
-    private = rows_of(settings.data, settings.seed, "private")
     public = rows_of(settings.data, settings.seed, "public")
     test = rows_of(settings.data, settings.seed, "test")
-    if private is None or public is None:
-        raise UserError("data.private, data.public: must be set")
-    units = len(np.unique(units_at(settings.data, private, settings.seed)))
-    if settings.teachers.count > units:
-        raise UserError(f"teachers.count = {settings.teachers.count}: must be at most the number of private units")
-    shards = forecast(units, settings.teachers.count)
-    asked = charges.queries_asked(settings)
-    published = charges.labels_guarantee(settings)
+    if public is None:
+        raise UserError("data.public: must be set")
+    encoder = table_encoder(settings.data, settings.seed)
+    place = _existing(Path(settings.run_root))
+    # Large features lie in the run root, where the private zone is, and not in a shared temporary folder.
+    with tempfile.TemporaryDirectory(dir=place, prefix=".check-") as scratch:
+        records = load_private(settings.data, settings.seed, encoder, Path(scratch))
+        units, classes = _units(records, len(settings.data.class_names))
+        shape, record_bytes = records.features.shape[1:], records.features.nbytes
+        count = len(records.labels)
+        del records
+    teachers = settings.teachers.count
+    if teachers > units:
+        raise UserError(f"teachers.count = {teachers}: must be at most the number of private units")
+    shards = forecast(units, teachers)
+    without = {
+        name: teachers * float(np.exp(number * np.log1p(-1 / teachers))) if teachers > 1 else 0.0
+        for name, number in zip(settings.data.class_names, classes, strict=True)
+    }
     budget = charges.outlook(settings)
-    warnings = []
-    if settings.aggregation.delta >= 1 / units:
-        warnings.append(f"aggregation.delta = {settings.aggregation.delta:g}: should be well below 1/units")
-    if shards.low < FEW_UNITS_A_SHARD:
-        warnings.append(
-            f"teachers.count = {settings.teachers.count}: many shards will hold under {FEW_UNITS_A_SHARD} units"
-        )
-    if shards.expected_empty >= 0.5:
-        warnings.append(f"about {shards.expected_empty:.0f} shards will be empty and cast the vote teachers.empty_vote")
-    if shards.low < 3 * len(settings.data.class_names):
-        warnings.append("some shards will likely lack a class")
-    if not budget.after <= budget.limit:
-        warnings.append("the ledger would refuse this run: labels and baseline together exceed the limit")
-    mismatch = charges.account_mismatch(settings)
-    if mismatch:
-        warnings.append(f"the ledger would refuse this run: {mismatch}")
-    ignored = ignored_columns(settings.data, table_encoder(settings.data, settings.seed))
+    published = charges.labels_guarantee(settings)
+    disk = _disk(settings, shape, record_bytes)
+    free = shutil.disk_usage(place).free
+    warnings = [
+        *_shard_warnings(settings, units, shards.low, shards.expected_empty, without),
+        *_ledger_warnings(settings, budget),
+    ]
+    if disk > free:
+        warnings.append(f"run_root = {settings.run_root!r}: about {_size(disk)} are needed, {_size(free)} are free")
+    ignored = ignored_columns(settings.data, encoder)
     if ignored:
         warnings.append(f"the public file has no column {', '.join(ignored)}: not used")
     return {
         "run": settings.name,
-        "records": len(private.rows),
+        "unit": settings.unit,
+        "records": count,
+        "units_by_class": dict(zip(settings.data.class_names, classes, strict=True)),
         "public": len(public.rows),
         "test": 0 if test is None else len(test.rows),
         "shards": dataclasses.asdict(shards),
-        "asked": asked,
+        "shards_without_class": without,
+        "asked": charges.queries_asked(settings),
         "epsilon": published.epsilon,
         "delta": published.delta,
         "ledger_spent": budget.spent,
         "ledger_after": budget.after,
         "ledger_limit": budget.limit,
+        "disk_bytes": disk,
+        "disk_free_bytes": free,
+        "device": _device(settings.teachers.device),
         "warnings": warnings,
     }
 
@@ -72,8 +92,10 @@ def forecast_run(settings: Settings) -> dict[str, Any]:
 def rows(result: dict[str, Any]) -> list[tuple[str, str]]:
     """The forecast as labelled lines."""
     shards = result["shards"]
+    rarest = min(result["units_by_class"].items(), key=lambda each: each[1])
     return [
-        ("private units, records", f"{shards['units']}, {result['records']}"),
+        ("private units, records", f"{shards['units']} (one {result['unit']}), {result['records']}"),
+        ("rarest class", f"{rarest[0]}: in {rarest[1]} units"),
         ("public inputs, test inputs", f"{result['public']}, {result['test']}"),
         ("units a shard", f"{shards['mean']:.1f} (95% of shards: {shards['low']} to {shards['high']})"),
         ("published ε, δ at the caps", f"{rounded_up(result['epsilon'])}, {result['delta']:g}"),
@@ -81,4 +103,88 @@ def rows(result: dict[str, Any]) -> list[tuple[str, str]]:
             "ledger: ε spent, after this run, limit",
             f"{rounded_up(result['ledger_spent'])}, {rounded_up(result['ledger_after'])}, {result['ledger_limit']:g}",
         ),
+        ("disk needed, free", f"{_size(result['disk_bytes'])}, {_size(result['disk_free_bytes'])}"),
+        ("device", result["device"]),
     ]
+
+
+def _units(records: PrivateRecords, classes: int) -> tuple[int, list[int]]:
+    """Distinct units, and how many of them hold a record of each class."""
+    distinct, unit = np.unique(records.units, return_inverse=True)
+    held = np.unique(unit.astype(np.int64) * classes + records.labels)
+    return len(distinct), np.bincount(held % classes, minlength=classes).tolist()
+
+
+def _shard_warnings(settings: Settings, units: int, low: int, empty: float, without: dict[str, float]) -> list[str]:
+    teachers = settings.teachers.count
+    warnings = []
+    if settings.aggregation.delta >= 1 / units:
+        warnings.append(f"aggregation.delta = {settings.aggregation.delta:g}: should be well below 1/units")
+    if low < FEW_UNITS_A_SHARD:
+        warnings.append(f"teachers.count = {teachers}: many shards will hold under {FEW_UNITS_A_SHARD} units")
+    if empty >= 0.5:
+        warnings.append(f"about {empty:.0f} shards will be empty and cast the vote teachers.empty_vote")
+    lacking = sorted(
+        ((number, name) for name, number in without.items() if number >= MANY_WITHOUT * teachers), reverse=True
+    )
+    if lacking:
+        shown = ", ".join(f"{name!r} in about {number:.0f}" for number, name in lacking[:5])
+        warnings.append(
+            f"shards without a class, whose teachers never vote for it: {shown}{', ...' if len(lacking) > 5 else ''} "
+            f"of {teachers}; fewer teachers, or classes joined, would help"
+        )
+    return warnings
+
+
+def _ledger_warnings(settings: Settings, budget: charges.Outlook) -> list[str]:
+    warnings = []
+    if not budget.after <= budget.limit:
+        warnings.append("the ledger would refuse this run: labels and baseline together exceed the limit")
+    mismatch = charges.account_mismatch(settings)
+    if mismatch:
+        warnings.append(f"the ledger would refuse this run: {mismatch}")
+    return warnings
+
+
+def _existing(path: Path) -> Path:
+    """The folder itself, or the nearest one above it that is there."""
+    path = path.expanduser().resolve()
+    return path if path.is_dir() else _existing(path.parent)
+
+
+def _disk(settings: Settings, shape: tuple[int, ...], record_bytes: int) -> int:
+    """Bytes of a run: the teachers, the records in order of their shards while they train, and the votes."""
+    from teachers import networks
+
+    model = settings.teachers.model
+    if model.startswith("sklearn:"):
+        kept = record_bytes
+    else:
+        network = networks.build(model, shape, len(settings.data.class_names), 0)
+        kept = settings.teachers.count * sum(4 * p.numel() for p in network.parameters())
+    return kept + 2 * record_bytes + 4 * charges.queries_asked(settings) * len(settings.data.class_names)
+
+
+def _device(name: str) -> str:
+    """Where networks are trained; one that is not there was refused by then."""
+    import torch
+
+    from teachers.fitting import device_of
+
+    device = device_of(name)
+    if not device.startswith("cuda"):
+        return f"cpu ({os.cpu_count()} cores)"
+    return f"{device} ({torch.cuda.get_device_name(int(device.partition(':')[2] or 0))})"
+
+
+def _size(number: float) -> str:
+    """Bytes for people.
+
+    >>> _size(1536), _size(3 * 1024**3)
+    ('1.5 KiB', '3.0 GiB')
+    """
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if number < 1024:
+            return f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.1f} TiB"
