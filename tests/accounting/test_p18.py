@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from accounting import conversion, p18
-from accounting.events import ConfidentGNMax, GNMax, LNMax
+from accounting.events import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax
 from accounting.orders import paper_orders
 from data.errors import UserError
 from tests.accounting.oracles import gnmax_law, histograms, lnmax_law, mp_renyi, neighbours, renyi
@@ -119,6 +119,21 @@ def test_the_total_is_the_sum_over_queries() -> None:
     assert p18.data_dependent_rdp(votes, event, [2, 8]) == pytest.approx(
         sum(p18.per_query_rdp(votes[k : k + 1], event, [2, 8])[0] for k in range(3))
     )
+
+
+def test_interactive_takes_the_statistic_of_its_test() -> None:
+    """max_j (v_j - n/C) against T - n/C is max_j v_j against T; without its statistic it has no number."""
+    votes = np.array([[5, 3, 1], [9, 0, 0], [4, 3, 2]])
+    plain, event = ConfidentGNMax(2.0, 5.0, 3.0, 3, 3), InteractiveGNMax(2.0, 2.0, 3.0, 3, 3)
+    shifted = votes.max(axis=1) - 3.0
+    assert p18.per_query_rdp(votes, event, [2, 8], shifted) == pytest.approx(p18.per_query_rdp(votes, plain, [2, 8]))
+    assert p18.expected_answers(votes, event, shifted) == pytest.approx(p18.expected_answers(votes, plain))
+    assert not np.allclose(
+        p18.per_query_rdp(votes, event, [2, 8], shifted + 2), p18.per_query_rdp(votes, plain, [2, 8])
+    )
+    for statistic in (None, shifted[:2], ["many", 1, 2], [np.inf, 1, 2]):
+        with pytest.raises(UserError, match="statistic: "):
+            p18.per_query_rdp(votes, event, [2.0], statistic)
 
 
 @pytest.mark.parametrize(
