@@ -105,7 +105,7 @@ def features_of(path: Path, found: dict[str, Member], apart: set[str]) -> Member
     """The one array that is neither label, id, unit nor subgroup."""
     left = sorted(set(found) - apart)
     if len(left) != 1:
-        held = f"holds {', '.join(left)}" if left else "holds none"
+        held = f"holds {', '.join(map(repr, left))}" if left else "holds none"
         raise UserError(
             f"{str(path)!r}: must hold one array of features besides label, id, unit and subgroup, and {held}"
         )

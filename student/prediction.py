@@ -139,7 +139,7 @@ def _read_archive(path: Path) -> np.ndarray:
     found = list(npz.members(path).values())
     features = found if len(found) == 1 else [array for array in found if len(array.shape) > 1]
     if len(features) != 1:
-        names = ", ".join(array.name for array in features) or "none"
+        names = ", ".join(repr(array.name) for array in features) or "none"
         raise UserError(f"FILE = {str(path)!r}: must hold one array of inputs (N, ...), and holds {names}")
     parts = [block for _, block in npz.blocks(features[0])]
     return np.concatenate(parts) if parts else np.zeros(features[0].shape, features[0].dtype)

@@ -178,7 +178,7 @@ GREY = RNG.integers(0, 256, (4, 5, 6), dtype=np.uint8)
         ({"x": np.array([[CANARY], [{}]], object), "labels": [0, 1]}, {"x": X}, "no objects"),
         ({"x": np.array([[CANARY]] * 4), "labels": [0] * 4}, {"x": X}, "'x' must hold numbers"),
         ({"x": X.astype(complex), "labels": [0] * 4}, {"x": X}, "must hold numbers, true/false or text"),
-        ({"x": X, "y": X, "z": X, "labels": [0] * 4}, {"x": X}, "and holds x, y, z"),
+        ({"x": X, "y": X, "z": X, "labels": [0] * 4}, {"x": X}, "and holds 'x', 'y', 'z'"),
         ({"labels": [0] * 4}, {"x": X}, "and holds none"),
         ({"x": X[:, :2], "labels": [0] * 4}, {"x": X}, r"rows of shape \(3,\), as in data.public"),
         ({"x": np.where(X[1, 1] == X, np.nan, X), "labels": [0] * 4}, {"x": X}, "finite numbers only"),

@@ -150,7 +150,7 @@ def _cut(folder: Path, part: str) -> None:
         ("npz", lambda f: _arrays(f, "private", labels=np.full(300, CANARY)), "'labels' must hold only the labels"),
         ("npz", lambda f: _arrays(f, "private", x=np.full((300, 8, 8), {}, object)), "no objects"),
         ("npz", lambda f: _arrays(f, "private", x=np.zeros((300, 8, 9), np.uint8)), r"rows of shape \(8, 8\)"),
-        ("npz", lambda f: _arrays(f, "private", y=np.zeros(300)), "and holds x, y"),
+        ("npz", lambda f: _arrays(f, "private", y=np.zeros(300)), "and holds 'x', 'y'"),
         ("npz", lambda f: _arrays(f, "public", x=np.zeros((0, 8, 8), np.uint8), who=None, row=None), "holds no row"),
         ("npz", lambda f: _arrays(f, "test", labels=None), "data.label = 'labels'"),
     ],

@@ -191,7 +191,7 @@ def test_a_new_student_replaces_the_old_one(tmp_path: Path) -> None:
         ("broken.npz", "is not a readable .npz file of arrays"),
         ("objects.npy", "is not a readable array"),
         ("lies.npy", "is not a readable array"),
-        ("two.npz", "must hold one array of inputs .* and holds arr_0, arr_1"),
+        ("two.npz", "must hold one array of inputs .* and holds 'arr_0', 'arr_1'"),
         ("table.parquet", "must be a .npy or .npz file of images, an image, or a folder of images"),
         ("absent.png", "no such file"),
         ("broken.png", "broken.png': must be a whole, readable PNG"),
