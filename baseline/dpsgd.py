@@ -27,7 +27,6 @@ from opacus import GradSampleModule
 from opacus.optimizers import DPOptimizer
 from torch import nn
 
-from accounting.calibration import noise_multiplier_for
 from accounting.events import DPSGD
 from baseline.networks import build, divide, fixed_features
 from baseline.sampling import Entropy, one_per_unit, poisson_sample, system_generator
@@ -46,16 +45,6 @@ DISCLOSURE = (
     "state comes from the operating system: the guarantee is that of the ideal mechanism, not floating-point safe, "
     "and the training is not repeatable."
 )
-
-
-def plan(settings: BaselineSettings, epsilon: float, delta: float) -> DPSGD:
-    """The event whose guarantee by privacy loss distributions is at most (epsilon, delta), with the least noise.
-
-    >>> round(plan(BaselineSettings(sampling_rate=1.0, steps=1), epsilon=1.0, delta=1e-5).noise_multiplier, 2)
-    3.73
-    """
-    multiplier = noise_multiplier_for(epsilon, delta, settings.sampling_rate, settings.steps)
-    return DPSGD(noise_multiplier=multiplier, sampling_rate=settings.sampling_rate, steps=settings.steps)
 
 
 def train(

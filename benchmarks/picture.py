@@ -56,7 +56,8 @@ def main(run: Path, out: Path) -> None:
         axes.annotate(
             f"{found['accuracy']:.1%}", (found["accuracy"], at), (0, 9), textcoords="offset points", ha="center"
         )
-        axes.text(-0.04, at, f"{name}\nε = {epsilon:.3g}", transform=axes.get_yaxis_transform(), ha="right", va="center")
+        side = {"transform": axes.get_yaxis_transform(), "ha": "right", "va": "center"}
+        axes.text(-0.04, at, f"{name}\nε = {epsilon:.3g}", **side)
     axes.set_yticks([])
     axes.set_ylim(len(bars) - 0.4, -0.6)
     axes.xaxis.set_major_formatter(lambda share, _: f"{share:.1%}")

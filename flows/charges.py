@@ -57,7 +57,7 @@ def baseline_target(settings: Settings) -> float:
 
 def baseline_event(settings: Settings) -> DPSGD:
     """The DP-SGD event, its noise calibrated to the target ε."""
-    from baseline.dpsgd import plan
+    from baseline.planning import plan
 
     return plan(settings.baseline, baseline_target(settings), settings.ledger_delta)
 

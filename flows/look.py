@@ -53,6 +53,8 @@ def table(path: Path, field: str, encoding: str | None = None) -> Table:
     if path.suffix.lower() == ".parquet":
         file = TableFile(path, field)
         return Table(file, tables.row_count(file), {f.name: _named(f.type) for f in tables.schema_of(file)})
+    if encoding is not None and not csv_files.is_text_encoding(encoding):
+        raise UserError(f"--encoding = {encoding!r}: must be a text encoding, e.g. utf-8 or cp1252")
     tried = ENCODINGS if encoding is None else (encoding,)
     for each in tried:
         try:

@@ -13,6 +13,7 @@ from torch import nn
 from accounting.events import DPSGD
 from baseline import dpsgd
 from baseline.networks import build
+from baseline.planning import plan
 from baseline.settings import BaselineSettings
 from data.errors import UserError
 from data.examples import PrivateRecords
@@ -193,7 +194,7 @@ def test_the_planned_noise_meets_the_target_and_wastes_little(
     epsilon: float, delta: float, rate: float, steps: int
 ) -> None:
     """dp_accounting, asked directly, finds an epsilon between 97% and 100% of the target."""
-    event = dpsgd.plan(_settings(sampling_rate=rate, steps=steps), epsilon, delta)
+    event = plan(_settings(sampling_rate=rate, steps=steps), epsilon, delta)
     accountant = PLDAccountant(NeighboringRelation.ADD_OR_REMOVE_ONE)
     step = PoissonSampledDpEvent(rate, GaussianDpEvent(event.noise_multiplier))
     accountant.compose(SelfComposedDpEvent(step, steps))

@@ -6,6 +6,7 @@ import torch
 
 from baseline import dpsgd, nonprivate
 from baseline.networks import build, divide, fixed_features, name_of
+from baseline.planning import plan
 from baseline.release import save_baseline
 from baseline.settings import BaselineSettings
 from data.examples import Examples, PrivateRecords
@@ -37,7 +38,7 @@ def test_the_default_settings_are_a_strong_rival_on_digits(digits: tuple[Private
     """At epsilon 2, delta 1e-4 and 1197 records, the mean of 3 runs is above 0.88 (about 0.93; pixels alone: 0.90)."""
     private, test = digits
     settings = BaselineSettings()
-    event = dpsgd.plan(settings, 2.0, 1e-4)
+    event = plan(settings, 2.0, 1e-4)
     models = [dpsgd.train(private, event, settings, seed, SHAPE, 10) for seed in range(3)]
     assert np.mean([_accuracy(probabilities(model, test.features), test) for model in models]) > 0.88
 
