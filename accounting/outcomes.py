@@ -27,6 +27,7 @@ Array = NDArray[np.float64]
 
 
 BLOCK = 2_000_000  # numbers in a temporary array
+_LONG_GRID = 4096  # nodes up to which a grid is shared
 _LARGEST_GRID = 1e7  # teachers times classes over the noise
 _PRECISION = 1e-14  # of the quadrature, relative
 _LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
@@ -124,7 +125,6 @@ def blocks(votes: Array, event: NoisyMax, nearby: int, per_node: int) -> Iterato
     """Rows of ``votes`` with tables for them and for votes at most ``nearby`` away.
 
     ``per_node``: numbers that the caller needs for one histogram and node at once; it sets the rows of a block.
-    Where the grid of all rows would be long, each row gets its own.
     """
 
     def surroundings(part: Array) -> Array:
@@ -137,14 +137,17 @@ def blocks(votes: Array, event: NoisyMax, nearby: int, per_node: int) -> Iterato
     if votes[0].sum() * classes / noise > _LARGEST_GRID:
         raise UserError(f"{name} = {noise!r}: too small beside the number of teachers for the law of an outcome")
     shared = nodes_needed(every, classes, event)
-    if shared <= 4096:
+    rows = max(1, BLOCK // (min(shared, _LONG_GRID) * per_node))
+    if shared <= _LONG_GRID and shared * len(every) <= 2 * BLOCK:
         made = tables(every, classes, event)
-        rows = max(1, BLOCK // (shared * per_node))
         for start in range(0, len(votes), rows):
             yield slice(start, start + rows), made
         return
-    for row in range(len(votes)):
-        yield slice(row, row + 1), tables(surroundings(votes[row]), classes, event)
+    # Many different counts, or far from each other: tables for a few rows at a time, or for each.
+    few = min(rows, max(1, 2 * BLOCK // (shared * classes * (2 * nearby + 1)))) if shared <= _LONG_GRID else 1
+    for start in range(0, len(votes), few):
+        part = slice(start, start + few)
+        yield part, tables(surroundings(votes[part]), classes, event)
 
 
 def log_winner(votes: object, event: NoisyMax) -> Array:

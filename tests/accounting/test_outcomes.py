@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import log_ndtr, logsumexp
 
-from accounting import outcomes
+from accounting import exact, outcomes
 from accounting.events import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax
 from data.errors import UserError
 from tests.accounting import laws
@@ -124,6 +124,17 @@ def test_types_and_blocks_do_not_matter(test_data: Path) -> None:
 
 
 @pytest.mark.parametrize("event", [GNMax(5.0, 1), LNMax(3.0, 1)])
+@pytest.mark.parametrize("block", [1, 3000, 20_000])
+def test_little_memory_gives_the_same(event: GNMax | LNMax, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shared tables, tables for a few rows and for each row are one law."""
+    votes = np.random.default_rng(5).multinomial(60, [0.5, 0.3, 0.2], size=25)
+    found, cost = outcomes.log_winner(votes, event), exact.query_cost(votes, event, [3.0])
+    monkeypatch.setattr(outcomes, "BLOCK", block)
+    assert outcomes.log_winner(votes, event) == pytest.approx(found, abs=1e-11)
+    assert np.array(exact.query_cost(votes, event, [3.0])) == pytest.approx(np.array(cost), rel=1e-8)
+
+
+@pytest.mark.parametrize("event", [GNMax(5.0, 1), LNMax(3.0, 1)])
 def test_a_long_grid_is_split_by_rows(event: GNMax | LNMax) -> None:
     """Many teachers and little noise: each row has its own grid, and a shift of all votes changes nothing."""
     votes = np.array([[9000, 8990, 10], [6000, 6000, 6000], [18000, 0, 0]])
@@ -148,6 +159,12 @@ def test_bad_predictions_are_refused(student: object, rule: str) -> None:
     """Interactive-GNMax needs a probability for each class of each query."""
     with pytest.raises(UserError, match=rule):
         outcomes.log_law([[3, 1]], InteractiveGNMax(1.0, 1.0, 1.0, 1, 1), student)
+
+
+def test_noise_too_small_for_a_grid_is_refused() -> None:
+    """One line that names the noise, before memory runs out."""
+    with pytest.raises(UserError, match="sigma = 1e-09: too small"):
+        outcomes.log_winner([[3, 1]], GNMax(1e-9, 1))
 
 
 @pytest.mark.parametrize("votes", [[[5.0, float("nan")]], [[6.0, -1.0]], [[4.5, 0.5]], [[7, 0], [6, 0]], [[0, 0]]])
