@@ -73,4 +73,6 @@ class Settings(BaseModel):
     @property
     def unit(self) -> str:
         """The unit of privacy, in the words of the statement: the unit column, else the id column, else the record."""
+        if self.data.source == "imagefolder" and self.data.unit is not None:
+            return f"image files of one {self.data.unit}"
         return self.data.unit or "record"
