@@ -74,5 +74,5 @@ class Settings(BaseModel):
     def unit(self) -> str:
         """The unit of privacy, in the words of the statement: the unit column, else the id column, else the record."""
         if self.data.source == "imagefolder" and self.data.unit is not None:
-            return f"image files of one {self.data.unit}"
+            return f"group of image files ({self.data.unit})"
         return self.data.unit or "record"
