@@ -17,6 +17,15 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f}%"
 
 
+def points(difference: float) -> str:
+    """A difference of shares, in percentage points.
+
+    >>> points(0.031)
+    '3.1 points'
+    """
+    return f"{100 * difference:.1f} points"
+
+
 def plain(value: float) -> str:
     """A parameter: as short as it can be written without losing what was set.
 
@@ -42,5 +51,5 @@ def render(template: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"epsilon": rounded_up, "percent": percent, "plain": plain, "order": order}
+    environment.filters |= {"epsilon": rounded_up, "percent": percent, "points": points, "plain": plain, "order": order}
     return environment.get_template(template).render(**values)

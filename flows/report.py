@@ -24,7 +24,7 @@ from data.artifacts import read_labels, read_queries
 from data.errors import UserError
 from data.public import load_public
 from data.store import Run, digest, read_json, write_json, write_text
-from flows import charges, figures, pages, private_report
+from flows import balance, charges, figures, pages, private_report
 from flows.context import Context
 from flows.settings import Settings
 from flows.statement import run_statement
@@ -43,23 +43,17 @@ _WHAT = {
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A model's accuracy on the test part with its 95% interval; ``per_class`` (C,), None for a class not in it."""
+    """A model's accuracy on the test part with its 95% interval; ``per_class`` (C,), None for a class not in it.
+
+    ``subgroups``: as :func:`student.evaluation.as_record` writes them.
+    """
 
     accuracy: float
     low: float
     high: float
     count: int
     per_class: tuple[float | None, ...]
-
-
-@dataclass(frozen=True)
-class ClassRow:
-    """A class in the release: released labels, abstained queries that the student puts there, student's accuracy."""
-
-    name: str
-    released: int
-    abstained: int
-    accuracy: float | None
+    subgroups: tuple[dict[str, Any], ...]
 
 
 def write(context: Context) -> None:
@@ -85,6 +79,8 @@ def page(settings: Settings, run: Run, statement: Statement, account: Account) -
     baseline = _baseline(release, statement)
     nonprivate = _nonprivate(settings, run)
     answered = int((labels >= 0).sum())
+    accuracy = student.per_class if student else (None,) * len(settings.data.class_names)
+    classes = balance.class_rows(settings.data.class_names, labels, _predicted(settings, ids, loaded), accuracy)
     return pages.render(
         "report.html.j2",
         title=settings.report.title or settings.name,
@@ -103,7 +99,11 @@ def page(settings: Settings, run: Run, statement: Statement, account: Account) -
         epsilon_figure=epsilon_figure(statement.event, statement.delta, statement.epsilon),
         per_test=isinstance(statement.event, Thresholded),
         laplace=isinstance(statement.event, LNMax),
-        classes=_class_rows(settings, ids, labels, loaded, student),
+        classes=classes,
+        class_warnings=balance.warnings(classes),
+        subgroups=list(zip(student.subgroups, baseline.subgroups if baseline else student.subgroups, strict=True))
+        if student
+        else [],
         parameters=_parameters(settings, statement),
         floor=_floor(statement, account.order),
         files=released_files(release),
@@ -117,7 +117,8 @@ def evaluated(record: dict[str, Any] | None) -> Evaluated | None:
     if record is None:
         return None
     per_class = tuple(None if value is None else float(value) for value in record["per_class"])
-    return Evaluated(record["accuracy"], record["low"], record["high"], record["count"], per_class)
+    part = (record["accuracy"], record["low"], record["high"], record["count"])
+    return Evaluated(*part, per_class, tuple(record["subgroups"]))
 
 
 def epsilon_figure(event: NoisyMax, delta: float, epsilon: float) -> Markup:
@@ -188,19 +189,10 @@ def _accuracy_figure(
     return figures.accuracies(drawn) if drawn else None
 
 
-def _class_rows(
-    settings: Settings, ids: np.ndarray, labels: np.ndarray, loaded: saved.Loaded, student: Evaluated | None
-) -> list[ClassRow]:
-    names = settings.data.class_names
-    abstained = np.zeros(len(names), int)
-    if (labels < 0).any():
-        public = load_public(settings.data, settings.seed)
-        rows = rows_with_ids(public, ids[labels < 0])
-        predicted = loaded.probabilities(public.features[rows]).argmax(1)
-        abstained = np.bincount(predicted, minlength=len(names))
-    released = np.bincount(labels[labels >= 0], minlength=len(names))
-    accuracy = student.per_class if student else (None,) * len(names)
-    return [ClassRow(*row) for row in zip(names, released.tolist(), abstained.tolist(), accuracy, strict=True)]
+def _predicted(settings: Settings, ids: np.ndarray, loaded: saved.Loaded) -> np.ndarray:
+    """The classes (Q,) that the student puts the queries asked in."""
+    public = load_public(settings.data, settings.seed)
+    return loaded.probabilities(public.features[rows_with_ids(public, ids)]).argmax(1)
 
 
 def _parameters(settings: Settings, statement: Statement) -> list[tuple[str, str, str]]:

@@ -105,7 +105,7 @@ STAGES: tuple[Stage, ...] = (
         ("test",),
         lambda s: [_dump(s, "student")],
         lambda s: _weights("release/student", s.student.model),
-        lambda s: identity(s.data, "test"),
+        lambda s: [identity(s.data, "test"), s.data.subgroup],
         follows=("aggregate",),
     ),
     Stage(
@@ -115,11 +115,11 @@ STAGES: tuple[Stage, ...] = (
         ("test",),
         lambda s: [_dump(s, "baseline", "micro_batch"), _baseline_target(s), s.ledger_delta],
         _baseline_outputs,
-        lambda s: [identity(s.data, "test"), s.data.public_benchmark],
+        lambda s: [identity(s.data, "test"), s.data.subgroup, s.data.public_benchmark],
     ),
     Stage(
         "report",
-        1,
+        2,
         ("queries", "vote", "aggregate", "student", "baseline"),
         (),
         lambda s: [_dump(s, "report"), s.name, s.data.name, s.data.public_benchmark],

@@ -50,12 +50,15 @@ def rows_with_ids(public: Examples, ids: np.ndarray) -> np.ndarray:
 def check(settings: Settings) -> None:
     """What can be found wrong with public data and settings, before anything is charged."""
     from baseline.networks import build as build_baseline
+    from student.evaluation import check_groups
     from student.training import check as check_student
     from teachers.ensemble import check as check_teachers
 
     classes = len(settings.data.class_names)
     public = load_public(settings.data, settings.seed)
-    load_test(settings.data, settings.seed)
+    test = load_test(settings.data, settings.seed)
+    if test is not None:
+        check_groups(test.groups)
     asked = charges.queries_asked(settings)
     if asked > len(public.ids):
         raise UserError(f"queries.count = {asked}: must be at most the {len(public.ids)} public inputs")
@@ -175,19 +178,12 @@ def _facts(context: Context) -> dict[str, Any]:
 
 def _evaluation(context: Context, model: Any) -> dict[str, Any] | None:
     """Accuracy on the public test part; None where the settings name none."""
-    from student.evaluation import evaluate
+    from student.evaluation import as_record, evaluate
 
     test = load_test(context.settings.data, context.settings.seed)
     if test is None or test.labels is None:
         return None
-    found = evaluate(model.probabilities(test.features), test.labels)
-    return {
-        "accuracy": found.overall.accuracy,
-        "low": found.overall.low,
-        "high": found.overall.high,
-        "count": found.overall.total,
-        "per_class": [rate.accuracy for rate in found.per_class],
-    }
+    return as_record(evaluate(model.probabilities(test.features), test.labels, test.groups))
 
 
 def student(context: Context) -> None:

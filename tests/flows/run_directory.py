@@ -60,7 +60,8 @@ def evaluation(accuracy: float, count: int = 200, classes: int = 10) -> dict[str
     half = 1.96 * (accuracy * (1 - accuracy) / count) ** 0.5
     per_class = np.linspace(accuracy - 0.05, min(accuracy + 0.05, 1.0), classes).round(4).tolist()
     low, high = max(accuracy - half, 0.0), min(accuracy + half, 1.0)
-    return {"accuracy": accuracy, "low": low, "high": high, "count": count, "per_class": per_class}
+    part = {"accuracy": accuracy, "low": low, "high": high, "count": count, "per_class": per_class}
+    return part | {"subgroups": []}
 
 
 def finished(settings: Settings) -> Context:
