@@ -1,6 +1,7 @@
 """The student's accuracy and the interval that goes with it."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom, binomtest
 
 from data.errors import UserError
-from student.evaluation import evaluate, rate
+from student.evaluation import as_record, by_group, check_groups, evaluate, rate
 
 
 @given(st.integers(1, 5_000), st.data())
@@ -55,3 +56,39 @@ def test_rows_and_labels_must_match() -> None:
     """Probabilities of other inputs than the labels' are an error, not a wrong number."""
     with pytest.raises(UserError, match="must be"):
         evaluate(np.eye(3), np.array([0, 1]))
+
+
+def test_subgroups_are_counted_apart_and_the_gap_is_between_best_and_worst() -> None:
+    """Each value of a column over its own inputs; missing is a value; one value has no gap."""
+    labels = np.zeros(10, int)
+    predicted = np.array([0, 0, 0, 1, 0, 1, 1, 1, 0, 0])
+    values = np.array(["a"] * 4 + ["b"] * 4 + ["", ""])
+    found = evaluate(np.eye(2)[predicted], labels, {"ward": values, "one": np.full(10, "x")})
+    ward, one = found.subgroups
+    assert ward.values == ("", "a", "b")
+    assert [(r.correct, r.total) for r in ward.rates] == [(2, 2), (3, 4), (1, 4)]
+    assert ward.gap == pytest.approx(0.75)
+    assert 0 <= ward.gap_low <= ward.gap <= ward.gap_high <= 1
+    assert (one.gap, one.gap_low, one.gap_high) == (0, 0, 0)
+    record = as_record(found)["subgroups"][0]
+    assert [each["count"] for each in record["values"]] == [2, 4, 4]
+    json.dumps(record, allow_nan=False)
+
+
+@pytest.mark.parametrize("truth", [(0.9, 0.9, 0.9), (0.95, 0.7, 0.8), (0.5, 0.9, 0.5)])
+def test_the_gaps_interval_covers_the_true_gap(truth: tuple[float, ...]) -> None:
+    """In at least 95% of test parts, with no true gap (where the observed one is always too large) and with one."""
+    rng = np.random.default_rng(5)
+    sizes, trials, held = (40, 150, 60), 300, 0
+    for _ in range(trials):
+        right = np.concatenate([rng.random(n) < p for n, p in zip(sizes, truth, strict=True)])
+        found = by_group(right, "g", np.repeat(["a", "b", "c"], sizes))
+        held += found.gap_low <= max(truth) - min(truth) <= found.gap_high
+    assert held >= 0.95 * trials
+
+
+def test_a_column_that_numbers_its_rows_is_no_subgroup() -> None:
+    """Refused before anything is charged, naming the column and what is allowed."""
+    check_groups({"ward": np.array(["a", "b"] * 100)})
+    with pytest.raises(UserError, match="data.subgroup = 'who': has over 50 values"):
+        check_groups({"who": np.arange(51).astype(str)})
