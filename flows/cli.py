@@ -33,6 +33,7 @@ app.command()(cli_run.check)
 app.command()(cli_run.predict)
 app.command()(cli_run.purge)
 app.command()(cli_plan.plan)
+app.command()(cli_plan.privacy)
 app.add_typer(ledger_app, name="ledger")
 
 

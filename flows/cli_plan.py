@@ -1,4 +1,4 @@
-"""Commands before a run, or without one: ``init`` and ``plan``."""
+"""Commands before a run, or without one: ``init``, ``plan`` and ``privacy``."""
 
 from pathlib import Path
 from typing import Annotated
@@ -83,3 +83,93 @@ def plan(
         print_json(result)
     else:
         print_rows(rows(result))
+
+
+def privacy(
+    votes: Annotated[
+        Path, typer.Argument(metavar="VOTES", help="Vote counts: .npy, .npz, .parquet or .csv.", show_default=False)
+    ],
+    mechanism: Annotated[
+        str, typer.Option("--mechanism", help="lnmax, gnmax, confident-gnmax or interactive-gnmax.")
+    ] = "confident-gnmax",
+    sigma: Annotated[float | None, typer.Option("--sigma", help="σ of the noise, in votes.")] = None,
+    scale: Annotated[float | None, typer.Option("--scale", help="For lnmax, instead of --sigma: its scale b.")] = None,
+    threshold: Annotated[float | None, typer.Option("--threshold", help="T of the test, in votes.")] = None,
+    threshold_sigma: Annotated[
+        float | None, typer.Option("--threshold-sigma", help="σ_T of the test's noise, in votes.")
+    ] = None,
+    queries: Annotated[int | None, typer.Option("--queries", help="Take the first rows; default: all.")] = None,
+    max_answers: Annotated[
+        int | None, typer.Option("--max-answers", help="Cap on answers of the worst cases; default: all queries.")
+    ] = None,
+    delta: Annotated[float, typer.Option("--delta", help="δ.")] = 1e-5,
+    sanitize: Annotated[bool, typer.Option("--sanitize", help="Plan the sanitised figure too.")] = False,
+    tested: Annotated[bool, typer.Option("--tested", help="Plan a propose-test-release too.")] = False,
+    order: Annotated[
+        float | None, typer.Option("--order", help="Rényi order of the sanitised and the tested number.")
+    ] = None,
+    conversion: Annotated[
+        str, typer.Option("--conversion", help="improved, or classic to reproduce papers.")
+    ] = "improved",
+    unsound_p18: Annotated[
+        bool, typer.Option("--unsound-p18", help="Add the literature's sanitised figure, which is unsound.")
+    ] = False,
+    labels: Annotated[bool, typer.Option("--labels", help="VOTES holds one label a teacher, not counts.")] = False,
+    classes: Annotated[int | None, typer.Option("--classes", help="Number of classes, for --labels.")] = None,
+    student: Annotated[
+        Path | None, typer.Option("--student", help="For interactive-gnmax: the student's probabilities, a file.")
+    ] = None,
+    sigma_d: Annotated[float | None, typer.Option("--sigma-d", help="σ_d of --tested, in changed votes.")] = None,
+    test_delta: Annotated[
+        float | None, typer.Option("--test-delta", help="δ' of --tested; default: a tenth of δ.")
+    ] = None,
+    draw: Annotated[
+        bool, typer.Option("--draw", help="Draw what --sanitize and --tested plan, charged to a ledger, for release.")
+    ] = False,
+    dataset: Annotated[str | None, typer.Option("--dataset", help="For --draw: the private dataset's name.")] = None,
+    ledger: Annotated[str | None, typer.Option("--ledger", help="For --draw: SQLAlchemy URL of the ledger.")] = None,
+    unit: Annotated[
+        str | None, typer.Option("--unit", help="To open the account with: who is protected, e.g. patient.")
+    ] = None,
+    limit: Annotated[float | None, typer.Option("--limit", help="To open the account with: its limit ε.")] = None,
+    tested_delta: Annotated[
+        float | None, typer.Option("--tested-delta", help="To open the account with: the part of δ for tests.")
+    ] = None,
+    rho: Annotated[float | None, typer.Option("--rho", help="For --draw --tested: the cost ρ to be tested.")] = None,
+    sigma_log_scale: Annotated[
+        float | None,
+        typer.Option("--sigma-log-scale", help="For --draw --sanitize: also release the noise's scale, so noisy."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="For --draw --tested: the labels, if it passes (.parquet).")
+    ] = None,
+    run_root: Annotated[
+        Path | None, typer.Option("--run-root", help="For --draw: where journals lie; default: beside the ledger.")
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="For --draw: draw anew, and charge it, what was drawn before.")
+    ] = False,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="Chart of ε against queries, and of cost by gap: .png or .svg.")
+    ] = None,
+    json_: JsonOption = False,
+) -> None:
+    """Every privacy number of anybody's votes, and which may be published. For the curator's eyes."""
+    from flows.privacy import DrawOptions, Options
+    from flows.privacy import privacy as numbers
+
+    drawing = DrawOptions(
+        dataset, ledger, run_root, unit, limit, tested_delta, rho, sigma_log_scale, out, again,
+    )  # fmt: skip
+    result = numbers(
+        Options(
+            votes, mechanism, sigma, scale, threshold, threshold_sigma, queries, max_answers, delta, sanitize, tested,
+            order, sigma_d, test_delta, conversion, unsound_p18, labels, classes, student, plot, draw, drawing,
+        )
+    )  # fmt: skip
+    if json_:
+        print_json(result)
+    else:
+        from flows.privacy_table import show
+
+        show(result)

@@ -35,7 +35,13 @@ def lock_file(settings: Settings) -> Path:
 @contextlib.contextmanager
 def dataset_held(settings: Settings, say: Callable[[str], None]) -> Iterator[None]:
     """Hold the dataset; while another flow run holds it, say so once and wait."""
-    path = lock_file(settings)
+    with file_held(lock_file(settings), say, f"another flow run is working on dataset {settings.data.name!r}"):
+        yield
+
+
+@contextlib.contextmanager
+def file_held(path: Path, say: Callable[[str], None], busy: str) -> Iterator[None]:
+    """Hold the lock of a file, made if need be; while another process does, say what is ``busy`` once and wait."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_WRONLY | os.O_CREAT, 0o600)
@@ -45,7 +51,7 @@ def dataset_held(settings: Settings, say: Callable[[str], None]) -> Iterator[Non
         told = False
         while not _taken(stream.fileno()):
             if not told:
-                say(f"waiting: another flow run is working on dataset {settings.data.name!r}")
+                say(f"waiting: {busy}")
                 told = True
             time.sleep(SECONDS_BETWEEN_TRIES)
         yield
