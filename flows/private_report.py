@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accounting import conversion, p18
+from accounting import exact, p18
 from accounting.cost import Guarantee, guarantee
+from accounting.data_dependent import Figure, epsilons
 from accounting.events import NoisyMax
 from accounting.orders import default_orders
 from data.artifacts import read_labels, read_votes
@@ -23,14 +24,18 @@ from flows.context import Context
 from teachers import chunks
 
 Array = NDArray[np.float64]
-_BLOCK = 2048  # queries whose costs at all orders are held at once
+_NUMBERS = (
+    ("data_dependent_p18", "as in the literature (P18, Theorem 6)"),
+    ("data_dependent", "the one-atom bound, both directions"),
+    ("data_dependent_exact", "the worst divergence from and to a neighbour"),
+)
 
 
 @dataclass(frozen=True)
 class DataDependent:
-    """P18's data-dependent ε of the queries asked, ex post; ``per_query`` (Q,) is each one's RDP at ``order``."""
+    """ε of the queries asked on these votes, ex post, by name; ``per_query`` (Q,): each one's exact RDP at ``order``."""
 
-    epsilon: float
+    figures: dict[str, Figure]
     order: float
     expected_answers: float
     per_query: Array
@@ -76,6 +81,7 @@ def write(context: Context) -> None:
         facts=facts,
         spent=spent,
         bounds=_bounds(event, delta),
+        numbers=_NUMBERS,
         shards=shards,
         too_large_delta=shards is not None and not delta < 1 / max(shards.units, 1),
         untrainable=_untrainable(run.private / "teachers"),
@@ -103,16 +109,11 @@ def vote_facts(votes: NDArray[np.int64], labels: np.ndarray) -> VoteFacts:
 
 
 def data_dependent(votes: NDArray[np.int64], event: NoisyMax, delta: float) -> DataDependent:
-    """P18 Theorem 6 over the queries asked, weighted as in the literature, improved conversion. PRIVATE.
-
-    Costs are summed block by block, so that memory does not grow with queries times orders.
-    """
-    orders = np.array(default_orders())
-    blocks = [votes[start : start + _BLOCK] for start in range(0, len(votes), _BLOCK)]
-    total = sum((p18.data_dependent_rdp(block, event, orders) for block in blocks), np.zeros(len(orders)))
-    epsilon, order = conversion.epsilon(total, orders, delta, warn=False)
-    per_query = np.concatenate([p18.per_query_rdp(block, event, [order])[:, 0] for block in blocks])
-    return DataDependent(epsilon, order, p18.expected_answers(votes, event), per_query)
+    """The numbers of :mod:`accounting.data_dependent` over the queries asked, improved conversion. PRIVATE."""
+    found = epsilons([votes], event, default_orders(), delta)
+    order = found["data_dependent_exact"].order
+    per_query = exact.query_cost(votes, event, [order])[0][:, 0]
+    return DataDependent(found, order, p18.expected_answers(votes, event), per_query)
 
 
 def _bounds(event: NoisyMax, delta: float) -> tuple[Guarantee, Guarantee]:

@@ -255,11 +255,12 @@ def test_a_large_delta_is_warned_of_in_private(tmp_path: Path) -> None:
 
 
 def test_data_dependent_epsilon_of_the_papers_votes(test_data: Path) -> None:
-    """On the paper's MNIST votes the private report shows the literature's ε: 1.7119 at δ 1e-5."""
+    """On the paper's MNIST votes the private report shows the literature's ε, 1.7119 at δ 1e-5, and the exact one."""
     votes = np.load(test_data / "votes" / "mnist_250_teachers.npy")[:640].astype(int)
     event = ConfidentGNMax(40.0, 200.0, 150.0, 640, 283)
     found = private_report.data_dependent(votes, event, 1e-5)
-    assert found.epsilon == pytest.approx(1.7119, abs=2e-4)
+    assert found.figures["data_dependent_p18"].epsilon == pytest.approx(1.7119, abs=2e-4)
+    assert found.figures["data_dependent_exact"].epsilon == pytest.approx(0.9227, rel=5e-3)
     assert found.expected_answers == pytest.approx(282.72, abs=0.01)
     assert len(found.per_query) == 640
 
