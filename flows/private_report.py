@@ -33,7 +33,7 @@ _NUMBERS = (
 
 @dataclass(frozen=True)
 class DataDependent:
-    """ε of the queries asked on these votes, ex post, by name; ``per_query`` (Q,): each one's exact RDP at ``order``."""
+    """ε of the queries asked on these votes, ex post, by name; ``per_query`` (Q,): exact RDP of each at ``order``."""
 
     figures: dict[str, Figure]
     order: float
