@@ -87,15 +87,18 @@ class Ledger:
         tested_delta: float | None = None,
         adjacency: str = ADJACENCY,
         who: str | None = None,
+        why: str = "opened",
     ) -> Account:
         """Open ``name`` at first use, fixing unit, adjacency, δ, limit and α*; later, check that they match.
 
         ``limit``: the ε of the settings; the smaller of it and the stored limit holds for this account.
+        ``why``: the reason for the limit, kept when the account is opened.
         ``tested_delta``: the part of δ set aside for what tests may fail with; None: nothing, or as stored.
         Errors: :class:`UserError` naming the field, the stored and the given value.
         """
         check_named("data.name", name)
         check_named("data.unit", unit)
+        check_named("why", why)
         if adjacency != ADJACENCY:
             raise UserError(f"adjacency = {adjacency!r}: must be {ADJACENCY!r}, the only one accounted for")
         if not 0 < delta < 1:
@@ -124,9 +127,7 @@ class Ledger:
                         opened_by=author,
                     )
                 )
-                connection.execute(
-                    insert(LIMITS).values(dataset=name, epsilon=limit, who=author, when=opened, why="opened")
-                )
+                connection.execute(insert(LIMITS).values(dataset=name, epsilon=limit, who=author, when=opened, why=why))
             row = _lock(connection, name)
         for field, value, stored in (
             ("data.unit", unit, row.unit),

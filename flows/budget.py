@@ -5,7 +5,7 @@ import warnings
 from typing import Any
 
 from accounting.ledger import Ledger, open_ledger
-from accounting.ledger_rows import COUNTED, Account, Reservation
+from accounting.ledger_rows import COUNTED, Account, Reservation, check_limit, check_named
 from accounting.statement import rounded_up
 from data.errors import UserError
 from flows.charges import exists
@@ -111,10 +111,42 @@ def _composition_rows(compositions: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def change_limit(url: str, name: str, epsilon: float, reason: str) -> dict[str, Any]:
-    """Store another limit; says what it is now."""
-    account = _existing(url).raise_limit(name, epsilon, why=reason)
-    return {"dataset": account.name, "limit": account.limit}
+def change_limit(
+    url: str, name: str, epsilon: float, reason: str, delta: float | None = None, unit: str | None = None
+) -> dict[str, Any]:
+    """Store another limit; says what it is now. With δ and unit an account that is not there yet is opened with it.
+
+    Whoever decides on the budget so comes before whoever runs: α* is fixed for this limit, the reason is kept, and the
+    settings of later runs can only lower it.
+    """
+    check_named("NAME", name)
+    check_limit(epsilon)
+    check_named("--reason", reason)
+    if delta is not None and not 0 < delta < 1:
+        raise UserError(f"--delta = {delta!r}: must be between 0 and 1")
+    known = {account.name: account for account in open_ledger(url).accounts()} if exists(url) else {}
+    if name in known:
+        for option, given, stored in (("--delta", delta, known[name].delta), ("--unit", unit, known[name].unit)):
+            if given is not None and given != stored:
+                raise UserError(
+                    f"{option} = {given!r}: dataset {name!r} was opened on this ledger with {stored!r}, which stays"
+                )
+        account = open_ledger(url).raise_limit(name, epsilon, why=reason)
+    elif delta is None or unit is None:
+        raise UserError(
+            f"NAME = {name!r}: no account on this ledger; to open one give --delta (its δ) and --unit (who is "
+            "protected: the unit column of the settings, or record)"
+        )
+    else:
+        check_named("--unit", unit)
+        account = open_ledger(url).dataset(name, unit=unit, delta=delta, limit=epsilon, why=reason)
+    return {
+        "dataset": account.name,
+        "limit": account.limit,
+        "delta": account.delta,
+        "unit": account.unit,
+        "opened": name not in known,
+    }
 
 
 def export(url: str) -> dict[str, Any]:

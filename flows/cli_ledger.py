@@ -35,15 +35,24 @@ def ledger_limit(
     name: Annotated[str, typer.Argument(help="Dataset name.")],
     epsilon: Annotated[float, typer.Option("--epsilon", help="The new limit ε.")],
     reason: Annotated[str, typer.Option("--reason", help="Why: kept on the ledger.")],
+    delta: Annotated[float | None, typer.Option("--delta", help="δ of the account, to open one.")] = None,
+    unit: Annotated[
+        str | None, typer.Option("--unit", help="Who is protected, to open an account: the unit column, or record.")
+    ] = None,
     ledger: LedgerUrl = DEFAULT_LEDGER,
     json_: JsonOption = False,
 ) -> None:
-    """Change a dataset's limit; the history is kept."""
+    """Change a dataset's limit, or open its account with --delta and --unit; the history is kept."""
     from flows.budget import change_limit
 
-    result = change_limit(ledger, name, epsilon, reason)
+    result = change_limit(ledger, name, epsilon, reason, delta, unit)
     if json_:
         print_json(result)
+    elif result["opened"]:
+        print(
+            f"{name}: opened with limit ε {result['limit']:g} (δ {result['delta']:g}, unit {result['unit']}); nothing "
+            "is spent"
+        )
     else:
         print(f"{name}: limit ε is now {result['limit']:g}")
 
