@@ -44,8 +44,8 @@ def open_parquet(file: TableFile) -> pq.ParquetFile:
         # Unless told otherwise Arrow keeps all that it has read until the file is closed.
         table = pq.ParquetFile(file.path, pre_buffer=False, buffer_size=_READ_BYTES)
         width = len(table.schema_arrow)
-    except PermissionError as error:
-        raise UserError(f"{shown}: cannot be read ({error.strerror})") from None
+    except PermissionError:
+        raise UserError(f"{shown}: cannot be read (Permission denied)") from None
     except (pa.ArrowException, OSError):
         raise _unreadable(file) from None
     if width > MOST_COLUMNS:

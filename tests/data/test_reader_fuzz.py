@@ -16,7 +16,7 @@ from data.private import load_private
 from data.public import load_public, load_test, table_encoder
 from data.settings import DataSettings
 
-FEW = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
+FEW = settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 HEADER = b"n,d,t,who,y\n"
 ROWS = b"".join(
     b'%d.5,2020-01-0%d,"a ""b"",%d",p%d,%s\r\n' % (n, n + 1, n, n % 3, [b"no", b"yes"][n % 2]) for n in range(6)

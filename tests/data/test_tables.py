@@ -1,6 +1,8 @@
 """Tables: read under a fixed schema, encoded from public values, errors without values."""
 
 import math
+import struct
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +65,50 @@ def test_row_bytes_tell_rows_apart(rows: list[tuple[str, str | None]]) -> None:
     )
     found = list(row_bytes(batch))
     assert [x == y for x in rows for y in rows] == [x == y for x in found for y in found]
+
+
+def _cell(value: object) -> bytes:
+    """A cell's bytes, one at a time: what the columns at once must give."""
+    if value is None:
+        return b"n"
+    if isinstance(value, str):
+        return b"s" + struct.pack("<q", len(value.encode())) + value.encode()
+    if isinstance(value, datetime):
+        return b"t" + struct.pack("<q", (value - datetime(1970, 1, 1)) // timedelta(microseconds=1))
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 2**53:
+        return b"i" + struct.pack("<q", value)
+    return b"f" + struct.pack("<d", float(value) + 0.0)  # type: ignore[arg-type]
+
+
+CELLS = {
+    pa.int64(): st.integers(-(2**63), 2**63 - 1) | st.integers(2**53 - 2, 2**53 + 2),
+    pa.float64(): st.floats(allow_nan=False) | st.just(-0.0),
+    pa.bool_(): st.booleans(),
+    pa.string(): st.text(max_size=4),
+    pa.timestamp("us"): st.datetimes(),
+}
+
+
+@given(st.data(), st.lists(st.sampled_from(list(CELLS)), min_size=1, max_size=5), st.integers(0, 5))
+def test_row_bytes_are_each_cells_bytes(data: st.DataObject, kinds: list[pa.DataType], rows: int) -> None:
+    """Of every type, in the order of the columns' names."""
+    columns = [[data.draw(st.none() | CELLS[kind]) for _ in range(rows)] for kind in kinds]
+    names = data.draw(st.permutations("abcde"[: len(kinds)]))
+    batch = pa.RecordBatch.from_arrays([pa.array(c, k) for c, k in zip(columns, kinds, strict=True)], names=list(names))
+    ordered = [column for _, column in sorted(zip(names, columns, strict=True))]
+    assert row_bytes(batch) == [b"".join(map(_cell, row)) for row in zip(*ordered, strict=True)]
+
+
+def test_units_stay_where_they_are(tmp_path: Path) -> None:
+    """Other bytes for the same record would move every unit to another teacher, and change all votes."""
+    private = {"a": [1, None, -3], "c": ["x", "é", None], "f": [0.5, math.nan, None], "b": [True, None, False]}
+    settings = _settings(tmp_path, private | {"y": ["no", "yes", "no"]}, {"a": [0.0, 2.0]})
+    found = load_private(settings, 0, table_encoder(settings, 0)).units.tolist()
+    assert found == [
+        b"539ebb7207a060bc8111949aa6bfdde1",
+        b"dd63982565b69bcb15158fbbf34ace47",
+        b"31695a6e0a38432d3444745547fe6d32",
+    ]
 
 
 def test_unit_column_decides_the_unit(tmp_path: Path) -> None:

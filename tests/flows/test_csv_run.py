@@ -84,14 +84,12 @@ def test_labels_join_and_predictions_agree(pate: Pate, config: Path) -> None:
     [
         ("private", lambda text: text.replace(";yes", ";CANARY", 1), "must hold only the labels of data.classes"),
         ("private", lambda text: text.replace("2020-", "2020-99-", 1), "column 'seen' must hold ISO dates only"),
-        ("private", lambda text: text + "CANARY;1\n", "every row must have as many cells as the header, 6"),
         (
             "private",
             lambda text: re.sub(r";p\d+;", ";;", text, count=1),
             "column 'person' must name a unit or id in every row",
         ),
         ("public", lambda text: text.replace("key", "kay", 1), "data.id = 'key'"),
-        ("public", lambda text: text.replace(";1001", ";1000"), "public ids must be unique"),
         ("test", lambda text: text.replace("ward", "wing", 1), "data.subgroup = 'ward'"),
     ],
 )
