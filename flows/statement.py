@@ -20,7 +20,7 @@ def labels_statement(settings: Settings, ledger: Ledger) -> Statement:
         event=event,
         epsilon=published.epsilon,
         delta=published.delta,
-        method="rdp",
+        method="recursion" if published.order is None else "rdp",
         order=published.order,
         ledger=ledger.standing(settings.data.name),
     )

@@ -188,7 +188,7 @@ def _flow(settings: Any, caught: _Caught) -> Any:
 def _flow_with_faults(config: Path, caught: _Caught) -> None:
     settings = load(config, (), "good")
     root = Path(settings.run_root) / "good"
-    assert _flow(settings, caught).is_completed()
+    assert _flow(settings, caught).is_completed(), caught.texts[-1]
     for deleted, place, error in FAULTS:
         _delete(root / deleted)
         with pytest.MonkeyPatch.context() as patch:
@@ -197,7 +197,7 @@ def _flow_with_faults(config: Path, caught: _Caught) -> None:
         assert state is None or state.is_failed() or state.is_crashed(), (place, state)
         assert state is not None or error is _interrupt, place
     _flow_with_dying_workers(config, caught)
-    assert _flow(settings, caught).is_completed()
+    assert _flow(settings, caught).is_completed(), caught.texts[-1]
     # Found by the stages themselves, with a value of the file in the text of what they are raised from.
     chunk = next((root / "private" / "teachers").glob("*.safetensors"))
     whole = chunk.read_bytes()
