@@ -11,8 +11,11 @@ Queries that are fixed beforehand add up; where later queries depend on earlier 
 transcript. Votes come in blocks: equal histograms are looked at once.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,11 +28,15 @@ from data.errors import UserError
 
 Array = NDArray[np.float64]
 Curves = Callable[[Array], Array]
+T = TypeVar("T")
 
 NUMBERS = ("data_dependent_p18", "data_dependent", "data_dependent_exact")
 _ROWS = 1 << 18  # histograms at least between two searches for equal ones
 _MOST_ROWS = 1 << 19  # distinct histograms kept as one piece
 _BLOCK = 1 << 13  # queries whose costs at all orders are held at once
+_SAMPLE = 1 << 14  # different queries beyond which a sample of them tells which orders to look at
+_AROUND = 8  # orders of the literature's bound on either side of the sample's best
+_THREADS = 4  # each holds some 100 MB
 
 
 @dataclass(frozen=True)
@@ -109,31 +116,34 @@ def _compared(part: Queries, event: NoisyMax) -> Array | None:
     return outcomes.statistic(part.votes, event, part.student) if isinstance(event, Thresholded) else None
 
 
+def _mapped(of: Callable[[Queries], T], pieces: Sequence[Queries]) -> list[T]:
+    """``of`` each part, in order, side by side: nearly all of it happens outside Python's lock."""
+    parts = [part for piece in pieces for part in _parts(piece)]
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with ThreadPoolExecutor(max(1, min(cpus, _THREADS, len(parts)))) as threads:
+        return list(threads.map(of, parts))
+
+
 def literature(pieces: Sequence[Queries], event: NoisyMax) -> Curves:
     """Orders (O,) -> (1, O): the total of data_dependent_p18."""
 
     def total(orders: Array) -> Array:
-        result = np.zeros((1, len(orders)))
-        for piece in pieces:
-            for part in _parts(piece):
-                result[0] += part.times @ p18.per_query_rdp(part.votes, event, orders, _compared(part, event))
-        return result
+        def of(part: Queries) -> Array:
+            return part.times @ p18.per_query_rdp(part.votes, event, orders, _compared(part, event))
+
+        return np.sum(_mapped(of, pieces), axis=0)[None]
 
     return total
 
 
 def one_atom_totals(pieces: Sequence[Queries], event: NoisyMax) -> Curves:
     """Orders (O,) -> (2, O): the totals of data_dependent and of its forward part; q is computed once."""
-    known = [
-        (
-            part.times,
-            _compared(part, event),
-            outcomes.log_other_nearby(part.votes, event),
-            outcomes.log_other(part.votes, event),
-        )
-        for piece in pieces
-        for part in _parts(piece)
-    ]
+
+    def looked_at(part: Queries) -> tuple[Array, Array | None, Array, Array]:
+        nearby, here = outcomes.log_other_nearby(part.votes, event), outcomes.log_other(part.votes, event)
+        return part.times, _compared(part, event), nearby, here
+
+    known = _mapped(looked_at, pieces)
 
     def total(orders: Array) -> Array:
         result = np.zeros((2, len(orders)))
@@ -149,12 +159,11 @@ def exact_totals(pieces: Sequence[Queries], event: NoisyMax) -> Curves:
     """Orders (O,) -> (2, O): the totals of data_dependent_exact, symmetrised and forward."""
 
     def total(orders: Array) -> Array:
-        result = np.zeros((2, len(orders)))
-        for piece in pieces:
-            for part in _parts(piece):
-                both = exact.query_cost(part.votes, event, orders, part.student)
-                result += np.stack([part.times @ way for way in both])
-        return result
+        def of(part: Queries) -> Array:
+            both = exact.query_cost(part.votes, event, orders, part.student)
+            return np.stack([part.times @ way for way in both])
+
+        return np.asarray(np.sum(_mapped(of, pieces), axis=0))
 
     return total
 
@@ -198,18 +207,64 @@ def figures(
 ) -> dict[str, Figure]:
     """:func:`epsilons` of what :func:`distinct` found. PRIVATE."""
     alpha = np.unique(checked_orders(orders))
+    different = sum(len(piece.votes) for piece in pieces)
+    if different <= _SAMPLE:
+        return _figures(pieces, event, alpha, alpha, delta, conversion, None)
+    sampled = _sample(pieces, -(-different // _SAMPLE))
+    guess = _figures(sampled, event, alpha, alpha, delta, conversion, None)
+    centre = int(np.searchsorted(alpha, guess[NUMBERS[0]].order))
+    around = alpha[max(centre - _AROUND, 0) : centre + _AROUND + 1]
+    return _figures(pieces, event, alpha, around, delta, conversion, guess)
+
+
+def _sample(pieces: Sequence[Queries], step: int) -> list[Queries]:
+    """Every ``step``-th query, that many times as often."""
+    return [
+        Queries(
+            piece.votes[::step], piece.times[::step] * step, None if piece.student is None else piece.student[::step]
+        )
+        for piece in pieces
+    ]
+
+
+def _figures(
+    pieces: Sequence[Queries],
+    event: NoisyMax,
+    alpha: Array,
+    literature_orders: Array,
+    delta: float,
+    conversion: convert.Conversion,
+    guess: dict[str, Figure] | None,
+) -> dict[str, Figure]:
+    """``guess``: whose orders are looked at first, with those beside them. That a number's own curve is higher at both
+    shows that it is the best of all (see :func:`smallest`); for its forward part any order gives a valid epsilon."""
     # The literature's bound jumps where its conditions end: no search is safe.
-    curve = literature(pieces, event)(alpha)[0]
-    literature_figure = Figure(*convert.epsilon(curve, alpha, delta, conversion, warn=False), None)
-    (bound, order), bound_forward = smallest(one_atom_totals(pieces, event), alpha, delta, conversion)
+    curve = literature(pieces, event)(literature_orders)[0]
+    literature_figure = Figure(*convert.epsilon(curve, literature_orders, delta, conversion, warn=False), None)
+
+    def best(curves: Curves, name: str, near: Array | None) -> list[tuple[float, float]]:
+        if guess is not None:
+            centre = int(np.searchsorted(alpha, guess[name].order))
+            beside = alpha[max(centre - 1, 0) : centre + 2]
+            found = _at(curves, beside, delta, conversion)
+            if len(beside) == 3 and found[0][1] == beside[1]:
+                return found
+        return smallest(curves, alpha, delta, conversion, near)
+
+    (bound, order), bound_forward = best(one_atom_totals(pieces, event), NUMBERS[1], None)
     # The exact cost is smaller, its best order a little larger.
     near = 1 + (order - 1) * np.array([0.7, 1.1, 1.6, 2.4])
-    (worst, worst_order), worst_forward = smallest(exact_totals(pieces, event), alpha, delta, conversion, near)
+    (worst, worst_order), worst_forward = best(exact_totals(pieces, event), NUMBERS[2], near)
     return {
         NUMBERS[0]: literature_figure,
         NUMBERS[1]: Figure(bound, order, bound_forward[0]),
         NUMBERS[2]: Figure(worst, worst_order, worst_forward[0]),
     }
+
+
+def _at(curves: Curves, orders: Array, delta: float, conversion: convert.Conversion) -> list[tuple[float, float]]:
+    """(epsilon, order) of each curve, the smallest over these few orders."""
+    return [convert.epsilon(row, orders, delta, conversion, warn=False) for row in curves(orders)]
 
 
 def smallest(
