@@ -137,8 +137,10 @@ def write(
         _labelled(left, "queries asked, in the order of the file", f"ε at δ = {delta:g}")
         _labelled(right, "gap: the winner's votes less the runner-up's", "mean Rényi cost of a query")
         left.set_ylim(bottom=0)
+        handles, names = left.get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside lower center", ncols=5, frameon=False, fontsize=9, labelcolor=INK)
         right.set_yscale("log")
-        figure.suptitle("Private: computed from votes. Dashed: worst cases at the caps.", color=MUTED, fontsize=11)
+        figure.suptitle("Private: computed from votes, but for the worst cases at the caps (dashed)", color=MUTED, fontsize=11)
         drawn = io.BytesIO()
         if path.suffix == ".svg":
             FigureCanvasSVG(figure).print_svg(drawn, metadata={"Creator": None, "Date": None})
@@ -166,7 +168,6 @@ def _labelled(axes: Axes, x: str, y: str) -> None:
     axes.set_ylabel(y)
     axes.grid(color=LINE)
     axes.set_axisbelow(True)
-    axes.legend(frameon=False, fontsize=9, labelcolor=INK)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):
