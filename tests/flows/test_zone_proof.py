@@ -75,7 +75,7 @@ def private_facts(settings: Settings) -> list[Canary]:
         *(Canary(f"votes of class {name}", votes[:, at]) for at, name in enumerate(CLASSES)),
         Canary("largest counts", ordered[:, -1]),
         Canary("gaps", ordered[:, -1] - ordered[:, -2]),
-        Canary("data-dependent ε", spent.epsilon),
+        *(Canary(f"ε {name}", found.epsilon) for name, found in spent.figures.items()),
         Canary("cost of each query", spent.per_query[:8]),
         *(Canary("cost of a query", float(cost)) for cost in np.unique(spent.per_query) if cost > 1e-5),
         Canary("expected answers", spent.expected_answers),
@@ -159,7 +159,14 @@ def test_the_search_looks_where_things_happened(seen: Seen) -> None:
     ):
         assert words.encode() in told, words
     found = leaks(files_under(seen.folder / "runs" / "good" / "private", seen.folder / "runs" / ".keys"), seen.canaries)
-    for name in ("text of a record", "unit", "votes", "units of a shard", "data-dependent ε", "the dataset's key"):
+    for name in (
+        "text of a record",
+        "unit",
+        "votes",
+        "units of a shard",
+        "ε data_dependent_exact",
+        "the dataset's key",
+    ):
         assert [line for line in found if line.startswith(f"{name} in ")], name
 
 
@@ -204,7 +211,7 @@ def _releases_the_private_epsilon(patch: pytest.MonkeyPatch) -> None:
         _, labels = read_labels(context.run.release / "labels.parquet")
         votes = read_votes(context.run.private / "votes.parquet")[: len(labels)]
         event, delta = charges.labels_event(context.settings), context.settings.aggregation.delta
-        spent = private_report.data_dependent(votes, event, delta)
+        spent = private_report.data_dependent(votes, event, delta).figures["data_dependent_exact"]
         page = context.run.release / "report.html"
         page.write_text(page.read_text() + f"<p>really ε = {spent.epsilon:.4f}</p>")
 
@@ -218,7 +225,7 @@ def _releases_the_private_epsilon(patch: pytest.MonkeyPatch) -> None:
         ("partition", "private/partition.parquet", _says_a_shard_size, "units of a shard in stderr"),
         ("partition", "private/partition.parquet", _shows_an_exception, "unit in stderr"),
         ("aggregate", "release/labels.parquet", _releases_the_votes, "largest counts in labels.parquet (column n)"),
-        ("report", "release/report.html", _releases_the_private_epsilon, "data-dependent ε in report.html"),
+        ("report", "release/report.html", _releases_the_private_epsilon, "ε data_dependent_exact in report.html"),
     ],
 )
 def test_a_leak_planted_on_purpose_is_found(
