@@ -44,6 +44,10 @@ def build(path: str, params: dict[str, Any], seed: int) -> Any:
     if not is_classifier(estimator) or not hasattr(estimator, "get_params"):
         raise UserError(f"{shown}: must be a classifier")
     known = estimator.get_params()
+    for parameter, value in known.items():
+        # What a fit prints (losses, iterations) is computed from a private shard.
+        if parameter.rpartition("__")[2] == "verbose" and value:
+            raise UserError(f"params: {parameter} = {value!r}: must be 0; what a fit prints would show private records")
     if "random_state" in known and "random_state" not in params:
         estimator.set_params(random_state=seed % (1 << 32))
     try:

@@ -30,7 +30,7 @@ import pytest
 import safetensors.numpy
 
 from data.artifacts import read_labels, read_votes
-from data.errors import StageError
+from data.errors import StageError, UserError
 from data.partition import read_partition
 from data.private import load_private
 from data.public import table_encoder
@@ -39,6 +39,7 @@ from flows import charges, private_report, report, stages, work
 from flows.cli import run_command
 from flows.config import load
 from flows.settings import Settings
+from teachers import estimators
 from tests.flows.leaks import Canary, files_under, leaks
 from tests.flows.planted import CLASSES, SCORE, TEACHERS, TEXT, UNIT
 
@@ -246,6 +247,14 @@ def test_a_leak_planted_on_purpose_is_found(
     out, err = capfd.readouterr()
     release = {file.name: file.read_bytes() for file in (runs / "good" / "release").iterdir()}
     assert found in leaks({"stdout": out.encode(), "stderr": err.encode(), **release}, seen.canaries)
+
+
+def test_an_estimator_that_prints_what_it_learns_is_refused() -> None:
+    """scikit-learn's verbose fits write losses of a private shard to the console, some past Python's own streams."""
+    path = "sklearn:sklearn.neural_network.MLPClassifier"
+    assert estimators.build(path, {"verbose": False}, 0).verbose is False
+    with pytest.raises(UserError, match="params: verbose = True: must be 0"):
+        estimators.build(path, {"verbose": True}, 0)
 
 
 def _parquet(column: Any) -> bytes:
