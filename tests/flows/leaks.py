@@ -14,6 +14,7 @@ import gzip
 import hashlib
 import html
 import io
+import math
 import re
 import sqlite3
 import zipfile
@@ -97,7 +98,9 @@ def _words(value: str | bytes | int | float | np.ndarray) -> Iterator[str]:
     if isinstance(value, int) and value >= 1000:
         yield from (str(value), f"{value:,}")
     elif isinstance(value, float):
-        words = (f"{value:.4f}", f"{value:.5f}", f"{value:.5g}", f"{value:.6g}", f"{100 * value:.3f}")
+        # Rounded up is how ε is written.
+        up = f"{math.ceil(value * 1e4) / 1e4:.4f}".rstrip("0") if math.isfinite(value) else ""
+        words = (up, f"{value:.4f}", f"{value:.5f}", f"{value:.5g}", f"{value:.6g}", f"{100 * value:.3f}")
         yield from (word for word in words if len(re.sub(r"\D", "", word).lstrip("0")) >= 5)
 
 

@@ -189,7 +189,7 @@ def _shows_an_exception(patch: pytest.MonkeyPatch) -> None:
         except Exception as error:
             raise StageError(str(error)) from error
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise ValueError(f"cannot read {UNIT}")
 
     patch.setattr(stages, "scrubbed", open_boundary)
@@ -297,6 +297,7 @@ WEIGHTS = np.array([0.173261, -1.5523, 0.000621], dtype=np.float32)
         (TEXT, _database(TEXT)),
         (SCORE, f"value {SCORE}".encode()),
         (SCORE, f"value {SCORE:.5f} of".encode()),
+        (12.34561, b"<td>12.3457</td>"),
         (SCORE, np.array([1.0, SCORE]).tobytes()),
         (SCORE, _database(SCORE)),
         (1321, b"shard of 1,321 units"),
