@@ -1,7 +1,11 @@
 """The guarantee that one event carries: the epsilon at its caps, fixed before the first private query."""
 
+import dataclasses
+import math
+import warnings
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDpEvent, SelfComposedDpEvent
@@ -9,10 +13,13 @@ from dp_accounting.pld import PLDAccountant
 
 from accounting import conversion as convert
 from accounting import curves
-from accounting.events import DPSGD, Event, Gaussian, Generic, PureDP, Tested
+from accounting.events import DPSGD, Event, Gaussian, Generic, NoisyMax, PureDP, Tested
 from accounting.gaussian_mechanism import gaussian_epsilon, shift
 from accounting.orders import default_orders
+from accounting.profiles import chart_caps, recursion_chart, recursion_epsilon
 from data.errors import UserError
+
+Method = Literal["best", "rdp"]
 
 # Privacy losses are put on a grid of this step, pessimistically ("connect the dots", Doroshenko et al. 2022).
 PLD_INTERVAL = 1e-4
@@ -27,7 +34,8 @@ SMALLEST_PLD_DELTA = 1e-8
 class Guarantee:
     """``name`` says which of the numbers this is: they are never mixed up, and only some may be published.
 
-    ``order`` is the Rényi order that gave epsilon, None where there is none (privacy loss distributions).
+    ``method`` is how epsilon was found: "rdp" at ``order``; without an order (None) by "recursion" (the certified
+    profile of a run's released prefix), an exact or composed "profile", or as a "pure" sum.
     """
 
     name: str
@@ -35,6 +43,7 @@ class Guarantee:
     delta: float
     order: float | None
     conversion: str
+    method: str = "rdp"
 
 
 # A pure function of numbers that a run asks for several times.
@@ -66,6 +75,7 @@ def guarantee(
     delta: float,
     number: curves.Number = "data_independent",
     conversion: convert.Conversion = "improved",
+    method: Method = "best",
 ) -> Guarantee:
     """The guarantee of one event at its caps; safe to publish.
 
@@ -74,12 +84,39 @@ def guarantee(
         delta: in (0, 1).
         number: "data_independent", or "textbook" (P18 Proposition 8). DP-SGD has one number whatever this says.
         conversion: "improved", or "classic" to reproduce papers.
+        method: "best": data_independent is the smaller of RDP and, for Gaussian noisy maxima, the certified recursion
+            (seconds when it is not in the cache); "rdp" leaves it out. Both are valid.
 
     Raises:
-        UserError: delta, number or conversion out of range.
+        UserError: delta, number, conversion or method out of range.
     """
+    if method not in ("best", "rdp"):
+        raise UserError(f"method = {method!r}: must be best or rdp")
+    found = _without_recursion(event, delta, number, conversion)
+    if method == "best" and number == "data_independent" and conversion == "improved":
+        epsilon = recursion_epsilon(event, found.delta)
+        if epsilon < found.epsilon:
+            return Guarantee(number, epsilon, found.delta, None, "profile", "recursion")
+    return found
+
+
+def chart(event: NoisyMax, delta: float) -> dict[int, float]:
+    """The guarantee's epsilon by cap on answers, from 1 to the event's own, all else equal; computed with the last."""
+    last = guarantee(event, delta)
+    known = recursion_chart(event, last.delta)
+    found = {}
+    with warnings.catch_warnings():
+        # With few answers the best order is the end of the grid: valid, and close enough for a chart.
+        warnings.simplefilter("ignore")
+        for cap in chart_caps(event.answers) if event.answers else []:
+            rdp = guarantee(dataclasses.replace(event, answers=cap), delta, method="rdp").epsilon
+            found[cap] = min(rdp, known.get(cap, math.inf))
+    return found
+
+
+def _without_recursion(event: Event, delta: float, number: curves.Number, conversion: convert.Conversion) -> Guarantee:
     if isinstance(event, DPSGD):
-        return Guarantee(number, dpsgd_epsilon(event, delta), float(delta), None, "profile")
+        return Guarantee(number, dpsgd_epsilon(event, delta), float(delta), None, "profile", "profile")
     if isinstance(event, Generic):
         return _generic(event, delta, number, conversion)
     if isinstance(event, Tested):
@@ -99,12 +136,12 @@ def _generic(event: Generic, delta: float, number: curves.Number, conversion: co
     small = convert.checked_delta(delta)
     if isinstance(event, Gaussian):
         mu = shift(event.sensitivity, event.sigma, event.count)
-        return Guarantee(number, gaussian_epsilon(mu, small) if mu else 0.0, small, None, "profile")
+        return Guarantee(number, gaussian_epsilon(mu, small) if mu else 0.0, small, None, "profile", "profile")
     one = event.epsilon if isinstance(event, PureDP) else event.sensitivity / event.scale
     orders = np.array(default_orders())
     found, order = convert.epsilon(curves.rdp(event, orders, number), orders, small, conversion, warn=False)
     if event.count * one <= found:
-        return Guarantee(number, event.count * one, small, None, "pure")
+        return Guarantee(number, event.count * one, small, None, "pure", "pure")
     return Guarantee(number, found, small, order, conversion)
 
 

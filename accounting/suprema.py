@@ -5,17 +5,13 @@ supremum over pairs is convex too, and it is 0 at alpha = 1: between two orders 
 bounds, from 1 to the first order as well. The files hold numbers that depend on the noise alone, nothing private.
 """
 
-import hashlib
-import json
 import math
-import os
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from accounting import certified_cache
 from accounting.gaussian_supremum import argmax_supremum, bit_supremum, gaussian_bound
 from accounting.laplace_supremum import laplace_bound, laplace_supremum
 from accounting.orders import certified_orders
@@ -27,51 +23,14 @@ Array = NDArray[np.float64]
 VERSION = 3
 
 
-def cache_folder() -> Path:
-    """``$PATE_CACHE/suprema``, by default ``~/.cache/pate/suprema``."""
-    root = os.environ.get("PATE_CACHE")
-    return (Path(root) if root else Path.home() / ".cache" / "pate") / "suprema"
-
-
-def _digest(noise: str, values: dict[str, float]) -> str:
-    return hashlib.sha256(json.dumps([VERSION, noise, sorted(values.items())]).encode()).hexdigest()
-
-
-def _cache_file(noise: str) -> Path:
-    return cache_folder() / f"{noise.replace(' ', '-')}-v{VERSION}.json"
-
-
-def _read(noise: str) -> dict[str, float]:
-    """The stored bounds of one noise; empty if the file is missing, damaged or of another noise."""
-    try:
-        record = json.loads(_cache_file(noise).read_text())
-        values = {str(order): float(value) for order, value in record["values"].items()}
-        intact = record["digest"] == _digest(noise, values) and all(math.isfinite(v) for v in values.values())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
-    return values if intact else {}
-
-
-def _write(noise: str, values: dict[str, float]) -> None:
-    """Replace the file whole; a folder that cannot be written only costs time."""
-    target = _cache_file(noise)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=target.parent, suffix=".tmp", delete=False) as stream:
-            json.dump({"values": values, "digest": _digest(noise, values)}, stream)
-        Path(stream.name).replace(target)
-    except OSError:
-        return
-
-
 def _certified(noise: str, orders: Array, certify: Callable[[Array], Array]) -> Array:
-    stored = _read(noise)
+    stored = certified_cache.read("suprema", noise, VERSION)
     keys = [repr(order) for order in orders.tolist()]
     missing = [key for key in keys if key not in stored]
     if missing:
         fresh = certify(np.array([float(key) for key in missing]))
         stored |= dict(zip(missing, fresh.tolist(), strict=True))
-        _write(noise, stored)
+        certified_cache.write("suprema", noise, VERSION, stored)
     return np.array([stored[key] for key in keys])
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from markupsafe import Markup
 
 from accounting.conversion import rdp_budget
-from accounting.cost import guarantee
+from accounting.cost import chart, guarantee
 from accounting.events import LNMax, NoisyMax, Thresholded, event_to_dict
 from accounting.ledger_rows import Account
 from accounting.statement import Statement, privacy_statement, rounded_up
@@ -31,7 +31,6 @@ from flows.statement import run_statement
 from flows.work import rows_with_ids
 from teachers import saved
 
-_POINTS = 32
 _WHAT = {
     "queries.parquet": "which public inputs the teachers were asked about",
     "labels.parquet": "the released labels, null where the teachers abstained",
@@ -123,14 +122,15 @@ def evaluated(record: dict[str, Any] | None) -> Evaluated | None:
 
 def epsilon_figure(event: NoisyMax, delta: float, epsilon: float) -> Markup:
     """ε at caps from 1 answer to this run's, all else equal: the certified bound and the textbook's."""
-    caps = np.unique(np.linspace(1, event.answers, min(event.answers, _POINTS)).round().astype(int)).tolist()
-    events = [dataclasses.replace(event, answers=cap) for cap in caps]
+    exact = chart(event, delta)
+    caps = list(exact)
     with warnings.catch_warnings():
         # With few answers the best order is the end of the grid: valid, and close enough for a chart.
         warnings.simplefilter("ignore")
-        exact = [guarantee(each, delta).epsilon for each in events]
-        textbook = [guarantee(each, delta, "textbook").epsilon for each in events]
-    return figures.epsilon_curve(np.array(caps), np.array(exact), np.array(textbook), event.answers, epsilon)
+        textbook = [guarantee(dataclasses.replace(event, answers=cap), delta, "textbook").epsilon for cap in caps]
+    return figures.epsilon_curve(
+        np.array(caps), np.array(list(exact.values())), np.array(textbook), event.answers, epsilon
+    )
 
 
 def sentences(statement: str) -> list[str]:
