@@ -28,6 +28,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import safetensors.numpy
+import yaml
+from PIL import Image
 
 from data.artifacts import read_labels, read_votes
 from data.errors import StageError, UserError
@@ -247,6 +249,40 @@ def test_a_leak_planted_on_purpose_is_found(
     out, err = capfd.readouterr()
     release = {file.name: file.read_bytes() for file in (runs / "good" / "release").iterdir()}
     assert found in leaks({"stdout": out.encode(), "stderr": err.encode(), **release}, seen.canaries)
+
+
+@pytest.mark.parametrize("content", [None, b"not an image"])
+def test_names_of_private_images_are_not_seen(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], content: bytes | None
+) -> None:
+    """A file name may be a patient's: it is in no release, on no console and in no error about that very file."""
+    rng, name = np.random.default_rng(0), "jane-doe-7f3a91c2"
+    for part, count in (("private", 20), ("public", 10), ("test", 5)):
+        for label in "ab":
+            folder = tmp_path / part / label
+            folder.mkdir(parents=True)
+            for number in range(count):
+                Image.fromarray(rng.integers(0, 255, (8, 8), dtype=np.uint8)).save(folder / f"{part}{number}.png")
+    secret = (tmp_path / "private" / "a" / "private7.png").rename(tmp_path / "private" / "a" / f"{name}.png")
+    if content is not None:
+        secret.write_bytes(content)
+    config = {
+        "run_root": str(tmp_path / "runs"),
+        "data": {"name": "images", "source": "imagefolder", "classes": ["a", "b"]}
+        | {part: str(tmp_path / part) for part in ("private", "public", "test")},
+        "ledger": {"epsilon": 100},
+        "teachers": {"count": 4, "model": "logistic", "epochs": 2},
+        "queries": {"count": 8},
+        "aggregation": {"mechanism": "gnmax", "sigma": 3.0, "delta": 1e-4},
+        "student": {"method": "supervised", "model": "logistic", "epochs": 2},
+        "baseline": {"enabled": False},
+    }
+    (tmp_path / "images.yaml").write_text(yaml.safe_dump(config))
+    code = run_command(["run", str(tmp_path / "images.yaml"), "--no-prefect"])
+    assert code == (0 if content is None else 2)
+    out, err = capfd.readouterr()
+    surfaces = files_under(*(tmp_path / "runs").glob("*/release")) | {"stdout": out.encode(), "stderr": err.encode()}
+    assert leaks(surfaces, [Canary("name of a private file", name)]) == []
 
 
 def test_an_estimator_that_prints_what_it_learns_is_refused() -> None:
