@@ -130,10 +130,13 @@ def numbers(votes: Votes, event: NoisyMax, delta: float, wanted: Wanted) -> dict
     Raises:
         UserError: a parameter out of range; sanitized or tested of a mechanism that has none.
     """
-    found = {
-        **worst_cases(event, delta, wanted.conversion),
-        **data_dependent_numbers(votes, event, delta, wanted.conversion),
-    }
+    found = {**worst_cases(event, delta, wanted.conversion), **of_votes(votes, event, delta, wanted)}
+    return {name: found[name] for name in NAMES if name in found}
+
+
+def of_votes(votes: Votes, event: NoisyMax, delta: float, wanted: Wanted) -> dict[str, Number]:
+    """:func:`numbers` without the two that any votes have. PRIVATE."""
+    found = data_dependent_numbers(votes, event, delta, wanted.conversion)
     if wanted.tested or wanted.sanitized:
         where = positions(votes, event)
         if wanted.tested:
@@ -149,10 +152,9 @@ def worst_cases(event: NoisyMax, delta: float, conversion_name: Conversion) -> d
     """textbook and data_independent: from the mechanism and its caps alone."""
     textbook = cost.guarantee(event, delta, "textbook", conversion_name)
     independent = cost.guarantee(event, delta, "data_independent", conversion_name)
-    method = getattr(independent, "method", "rdp")
     return {
         "textbook": Number(textbook.epsilon, textbook.order, True),
-        "data_independent": Number(independent.epsilon, independent.order, True, {"method": method}),
+        "data_independent": Number(independent.epsilon, independent.order, True, {"method": independent.method}),
     }
 
 

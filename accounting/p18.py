@@ -16,6 +16,9 @@ from data.errors import UserError
 
 Array = NDArray[np.float64]
 
+# Whole numbers up to here are exact as floats.
+_LARGEST = 2.0**53
+
 
 def checked_votes(votes: object) -> Array:
     """Vote histograms (Q, C) as floats.
@@ -35,6 +38,8 @@ def checked_votes(votes: object) -> Array:
         raise UserError("votes: every count must be at least 0")
     if not np.all(v == np.round(v)):
         raise UserError("votes: every count must be a whole number")
+    if not np.all(v <= _LARGEST):
+        raise UserError("votes: every count must be at most 2^53")
     teachers = v.sum(axis=1)
     if not np.all(teachers == teachers[0]) or not teachers[0] > 0:
         raise UserError("votes: every row must sum to the number of teachers")

@@ -140,7 +140,8 @@ def write(
         handles, names = left.get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower center", ncols=5, frameon=False, fontsize=9, labelcolor=INK)
         right.set_yscale("log")
-        figure.suptitle("Private: computed from votes, but for the worst cases at the caps (dashed)", color=MUTED, fontsize=11)
+        title = "Private: computed from votes, but for the worst cases at the caps (dashed)"
+        figure.suptitle(title, color=MUTED, fontsize=11)
         drawn = io.BytesIO()
         if path.suffix == ".svg":
             FigureCanvasSVG(figure).print_svg(drawn, metadata={"Creator": None, "Date": None})
