@@ -82,7 +82,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         "teach",
-        2,
+        3,
         ("partition",),
         (),
         lambda s: [_dump(s, "teachers", "runner", "workers", "chunk", "device")],

@@ -83,16 +83,19 @@ def partition(context: Context) -> None:
 
 def teach(context: Context) -> None:
     """One teacher a shard. Released: nothing."""
-    from teachers.ensemble import train_ensemble
+    from teachers.ensemble import described, train_ensemble
 
     settings = context.settings
+    records = _private_records(context)
+    shape, classes = records.features.shape[1:], len(settings.data.class_names)
+    context.console.say(f"teach: {described(settings.teachers, shape, classes)}")
     train_ensemble(
         context.run.private / "teachers",
-        _private_records(context),
+        records,
         read_partition(context.run.private / "partition.parquet"),
         settings.teachers,
         settings.seed,
-        len(settings.data.class_names),
+        classes,
         key=context.draw_key,
         mapper=context.mapper,
         progress=context.console.bar("teach"),

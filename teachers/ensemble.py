@@ -17,10 +17,11 @@ import torch
 from data.errors import UserError
 from data.examples import PrivateRecords
 from data.partition import Partition
-from teachers import chunks, estimators, networks
+from teachers import chunks, estimators, fitting, networks
+from teachers.groups import strategy_of, whole_groups
 from teachers.settings import TeacherSettings
 from teachers.shards import read_shards, remove_shards, write_shards
-from teachers.trainers import Task, Trainer, trainer_of
+from teachers.trainers import Task, Trainer, size_of_groups, trainer_of
 from teachers.workers import Mapper, Progress, pool, settled, silent, use_one_thread
 
 SHARDS = "shards"
@@ -43,9 +44,9 @@ class ChunkJob:
 def train_chunk(job: ChunkJob, trainer: Trainer | None = None) -> Path:
     """Train a chunk's teachers and write them; returns the manifest's path."""
     use_one_thread()
-    train = trainer or trainer_of(job.settings.model)
+    train = trainer or trainer_of(job.settings)
     task = Task(job.settings, job.seed, job.shape, job.classes)
-    shards = list(read_shards(job.folder / SHARDS, job.first, job.last))
+    shards = read_shards(job.folder / SHARDS, job.first, job.last)
     return chunks.write(job.folder, job.first, job.last, job.key, train(shards, task))
 
 
@@ -73,7 +74,8 @@ def train_ensemble(
         return folder / chunks.INDEX
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     (folder / chunks.INDEX).unlink(missing_ok=True)
-    ranges = [(a, min(a + settings.chunk, settings.count)) for a in range(0, settings.count, settings.chunk)]
+    size = whole_groups(settings.chunk, size_of_groups(Task(settings, seed, shape, classes)))
+    ranges = [(a, min(a + size, settings.count)) for a in range(0, settings.count, size)]
     missing = [each for each in ranges if chunks.manifest(folder, *each, key) is None]
     done = settings.count - sum(last - first for first, last in missing)
     progress(done, settings.count)
@@ -102,6 +104,16 @@ def complete(folder: Path, key: str, teachers: int) -> bool:
     if index is None or index.key != key or not index.covers(teachers):
         return False
     return all(chunks.manifest(folder, first, last, key) is not None for first, last in index.chunks)
+
+
+def described(settings: TeacherSettings, shape: tuple[int, ...], classes: int) -> str:
+    """How these teachers will be trained, in one line, from the settings and the input's shape alone."""
+    side = f"{settings.workers} {'threads' if settings.runner == 'thread' else 'processes'}"
+    place = "" if settings.model.startswith(estimators.PREFIX) else f" on {fitting.device_of(settings.device)}"
+    how = "one after another"
+    if strategy_of(settings) == "vectorised":
+        how = f"vectorised in groups of {size_of_groups(Task(settings, 0, shape, classes))}"
+    return f"{settings.count} teachers, {how}{place}; {side}"
 
 
 def check(settings: TeacherSettings, shape: tuple[int, ...], classes: int) -> None:

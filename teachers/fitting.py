@@ -6,7 +6,7 @@ on one machine at one thread, and torch's global generator is left alone.
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import torch
@@ -38,12 +38,14 @@ def fit(
     seed: int,
     device: str = "cpu",
     shift: int = 0,
+    mixed: bool = False,
 ) -> bool:
     """Minimise the cross-entropy with AdamW, in place; the network is on the CPU afterwards.
 
     features: (N, *shape). targets: (N,) integer classes or (N, C) probabilities. The learning rate falls linearly to
     0 over the last half of the steps. Images (N, channels, height, width) move by up to ``shift`` pixels each way,
-    anew in each epoch; what is moved in repeats the border. Returns False where the loss or a parameter stopped being
+    anew in each epoch; what is moved in repeats the border. ``mixed``: forward passes in bfloat16 where that is safe
+    (torch's autocast). Returns False where the loss or a parameter stopped being
     finite: the caller decides what that means.
     """
     device = device_of(device)
@@ -58,10 +60,12 @@ def fit(
     with threads_for(batch_size * inputs[:1].numel()):
         for epoch in range(epochs):
             order = torch.randperm(len(inputs), generator=generator).to(device)
-            seen = _shifted(inputs, shift, generator) if shift and inputs.ndim == 4 else inputs
+            seen = shifted(inputs, shift, generator) if shift and inputs.ndim == 4 else inputs
             for batch in range(batches):
                 rows = order[batch * batch_size : (batch + 1) * batch_size]
-                loss = nn.functional.cross_entropy(network(seen[rows]), wanted[rows])
+                with torch.autocast(inputs.device.type, torch.bfloat16, enabled=mixed):
+                    outputs = network(seen[rows])
+                loss = nn.functional.cross_entropy(outputs.float(), wanted[rows])
                 step(loss, learning_rate * min(1.0, 2.0 * (1.0 - (epoch * batches + batch) / steps)))
             finite = finite and bool(torch.isfinite(loss))
             if not finite:
@@ -87,17 +91,23 @@ def rows_at_once(most: int, shape: tuple[int, ...]) -> int:
     return max(1, most * 784 // max(math.prod(shape), 784))
 
 
-def logits(network: nn.Module, features: np.ndarray, batch: int = 4096) -> np.ndarray:
-    """The network's outputs (N, C) float32, ``batch`` rows (fewer of large inputs) at a time, where it lies."""
+def input_blocks(features: np.ndarray, batch: int = 4096, device: str = "cpu") -> Iterator[torch.Tensor]:
+    """A network's inputs on a device, ``batch`` rows (fewer of large inputs) at a time; at least one block."""
     batch = rows_at_once(batch, features.shape[1:])
-    device = next(network.parameters()).device
+    for start in range(0, max(len(features), 1), batch):
+        yield as_input(features[start : start + batch]).to(device)
+
+
+def outputs(network: nn.Module, blocks: Iterable[torch.Tensor]) -> np.ndarray:
+    """The network's outputs (N, C) float32 of blocks that lie where it does."""
     network.eval()
     with torch.inference_mode():
-        parts = [
-            network(as_input(features[start : start + batch]).to(device)).cpu()
-            for start in range(0, max(len(features), 1), batch)
-        ]
-    return torch.cat(parts).numpy()
+        return torch.cat([network(block).cpu() for block in blocks]).numpy()
+
+
+def logits(network: nn.Module, features: np.ndarray, batch: int = 4096) -> np.ndarray:
+    """The network's outputs (N, C) float32, ``batch`` rows (fewer of large inputs) at a time, where it lies."""
+    return outputs(network, input_blocks(features, batch, str(next(network.parameters()).device)))
 
 
 def probabilities(network: nn.Module, features: np.ndarray, batch: int = 4096) -> np.ndarray:
@@ -138,7 +148,8 @@ def _adamw(parameters: list[nn.Parameter], weight_decay: float) -> Callable[[tor
     return step
 
 
-def _shifted(images: torch.Tensor, shift: int, generator: torch.Generator) -> torch.Tensor:
+def shifted(images: torch.Tensor, shift: int, generator: torch.Generator) -> torch.Tensor:
+    """Images (N, channels, height, width), each moved by up to ``shift`` pixels each way; the border is repeated."""
     count, channels, height, width = images.shape
     moves = torch.randint(-shift, shift + 1, (2, count, 1), generator=generator).to(images.device)
     rows = (torch.arange(height, device=images.device) + moves[0]).clamp(0, height - 1)

@@ -55,9 +55,12 @@ def build(model: str, shape: tuple[int, ...], classes: int, seed: int) -> nn.Mod
 
 def as_input(features: np.ndarray) -> torch.Tensor:
     """Features as float32: uint8 pixels are divided by 255, anything else keeps its values."""
-    if features.dtype == np.uint8:
-        return torch.from_numpy(np.array(features)).to(torch.float32) / 255.0
-    return torch.from_numpy(np.array(features, dtype=np.float32))
+    return scaled(torch.tensor(features))
+
+
+def scaled(features: torch.Tensor) -> torch.Tensor:
+    """The same of a tensor, where it lies."""
+    return features.to(torch.float32) / 255.0 if features.dtype == torch.uint8 else features.to(torch.float32)
 
 
 def _activation(model: str) -> nn.Module:

@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 NETWORKS = ("logistic", "mlp", "cnn")
+MODULE = "module:"
 
 
 def model_name(value: str) -> str:
@@ -45,7 +46,29 @@ class TeacherSettings(BaseModel):
         title="Vote of an untrainable shard",
         description="The class that a shard that cannot be trained votes for.",
     )
-    chunk: int = Field(25, ge=1, title="Chunk", description="Teachers trained by one task; a chunk is redone whole.")
+    chunk: int = Field(
+        25,
+        ge=1,
+        title="Chunk",
+        description="Teachers trained by one task, rounded up to whole groups; a chunk is redone whole.",
+    )
+    strategy: Literal["auto", "loop", "vectorised"] = Field(
+        "auto",
+        title="Strategy",
+        description="Networks one after another (loop), or a group of them as one computation (vectorised).",
+    )
+    group: int | None = Field(
+        None,
+        ge=1,
+        le=100_000,
+        title="Group",
+        description="Teachers of one vectorised computation; without a number, from the network's size.",
+    )
+    precision: Literal["full", "mixed"] = Field(
+        "full",
+        title="Precision",
+        description="Of a network's forward passes in training: float32, or bfloat16 where it is safe (for GPUs).",
+    )
     runner: Literal["thread", "process"] = Field(
         "thread",
         title="Runner",

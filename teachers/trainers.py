@@ -1,8 +1,8 @@
 """From shards to what is kept of their teachers, and back to votes.
 
-A trainer takes a list of shards and returns, for each, the tensors that are kept of its teacher, or None where the
-shard cannot be trained on. Another trainer (one that trains a whole chunk in one vectorised call) can take the loop's
-place, as long as each teacher depends on its own shard and stream alone.
+A trainer takes shards and returns, for each, the tensors that are kept of its teacher, or None where the shard cannot
+be trained on. Each teacher depends on its own shard and stream alone, also where a whole group of them is trained as
+one computation.
 
 What is kept of a network is its parameters. What is kept of a scikit-learn teacher is its shard: it is fitted from
 its seed when it votes. Measured on random forests of 100 trees on Adult's shards (120 records of 104 columns), a
@@ -11,18 +11,24 @@ teacher, CPU time: fitting 0.11 s, against 0.10 s to write and 0.16 s to read a 
 A forest's leaves disclose its records anyway: both files are equally private.
 """
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import nn
 
 from data.examples import as_matrix
 from data.streams import stream
 from teachers import estimators, fitting, networks
+from teachers.groups import group_of, group_size, strategy_of
 from teachers.settings import TeacherSettings
+from teachers.vectorised import Place, train_group
 
 Tensors = dict[str, torch.Tensor]
+# Numbers of all queries that a worker keeps as float32, 256 MiB.
+_HELD = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -44,12 +50,23 @@ class Task:
     classes: int
 
 
-Trainer = Callable[[Sequence[Shard], Task], list[Tensors | None]]
+Scores = Callable[[int, Tensors], np.ndarray | None]
+Trainer = Callable[[Iterable[Shard], Task], list[Tensors | None]]
 
 
-def trainer_of(model: str) -> Trainer:
-    """The trainer of a model named as in the settings."""
-    return keep_shards if model.startswith(estimators.PREFIX) else train_networks
+def trainer_of(settings: TeacherSettings) -> Trainer:
+    """What trains the teachers of these settings."""
+    if settings.model.startswith(estimators.PREFIX):
+        return keep_shards
+    return train_groups if strategy_of(settings) == "vectorised" else train_networks
+
+
+def size_of_groups(task: Task) -> int:
+    """How many teachers are one computation (:mod:`teachers.groups`)."""
+    if strategy_of(task.settings) == "loop":
+        return 1
+    network = networks.build(task.settings.model, task.shape, task.classes, 0)
+    return group_size(task.settings, task.shape, sum(p.numel() for p in network.parameters()))
 
 
 def trainable(shard: Shard) -> bool:
@@ -57,12 +74,29 @@ def trainable(shard: Shard) -> bool:
     return len(np.unique(shard.labels)) > 1
 
 
-def train_networks(shards: Sequence[Shard], task: Task) -> list[Tensors | None]:
+def train_networks(shards: Iterable[Shard], task: Task) -> list[Tensors | None]:
     """Networks one after another, each from its own stream; None for a shard with one class or a loss not finite."""
     return [_train_network(shard, task) for shard in shards]
 
 
-def keep_shards(shards: Sequence[Shard], task: Task) -> list[Tensors | None]:
+def train_groups(shards: Iterable[Shard], task: Task) -> list[Tensors | None]:
+    """Networks of a group as one computation, group after group; None as in :func:`train_networks`.
+
+    A teacher that is not among the shards leaves its place in its group empty: what is trained together with a
+    teacher, and in which call, shows in no bit of it.
+    """
+    size, count = size_of_groups(task), task.settings.count
+    trained: list[Tensors | None] = []
+    for _, members in itertools.groupby(shards, lambda shard: shard.teacher // size):
+        held = {shard.teacher: shard for shard in members}
+        group = group_of(next(iter(held)), size, count)
+        places = [_place(teacher, held.get(teacher), task) for teacher in group]
+        kept = train_group(places, task.settings, fitting.device_of(task.settings.device))
+        trained += [kept[teacher - group.start] for teacher in held]
+    return trained
+
+
+def keep_shards(shards: Iterable[Shard], task: Task) -> list[Tensors | None]:
     """Shards of scikit-learn teachers, which are fitted when they vote (why: see the module)."""
     return [
         {"features": torch.from_numpy(shard.features), "labels": torch.from_numpy(shard.labels)}
@@ -72,24 +106,44 @@ def keep_shards(shards: Sequence[Shard], task: Task) -> list[Tensors | None]:
     ]
 
 
-def vote(teacher: int, kept: Tensors, features: np.ndarray, task: Task, batch: int) -> np.ndarray:
-    """One teacher's votes (Q,) int64: the class of its largest output, ties to the lowest class.
+def voter(features: np.ndarray, task: Task, batch: int) -> Callable[[int, Tensors], np.ndarray]:
+    """What casts one teacher's votes (Q,) int64 on features (Q, *shape): the class of its largest output.
 
-    ``empty_vote`` where an output is not finite, and everywhere if an estimator cannot be fitted: decided from this
-    shard alone (ACCOUNTING.md, section 1).
+    Ties go to the lowest class. ``empty_vote`` where an output is not finite, and everywhere if an estimator cannot be
+    fitted: decided from this teacher's shard alone (ACCOUNTING.md, section 1). Inputs and network are made ready once
+    for all teachers: for a small network that takes longer than its votes.
     """
-    scores = _scores(teacher, kept, features, task, batch)
-    if scores is None:
-        return np.full(len(features), task.settings.empty_vote)
-    return np.where(np.isfinite(scores).all(axis=1), scores.argmax(axis=1), task.settings.empty_vote)
+    scores = _estimator_scores if task.settings.model.startswith(estimators.PREFIX) else _network_scores
+    of_teacher = scores(features, task, batch)
+
+    def vote(teacher: int, kept: Tensors) -> np.ndarray:
+        found = of_teacher(teacher, kept)
+        if found is None:
+            return np.full(len(features), task.settings.empty_vote)
+        return np.where(np.isfinite(found).all(axis=1), found.argmax(axis=1), task.settings.empty_vote)
+
+    return vote
+
+
+def _initial(teacher: int, task: Task) -> tuple[nn.Module, int]:
+    """A teacher's network with its initial weights, and the seed of its records' order."""
+    seed = stream(task.seed, "teacher", teacher)
+    network = networks.build(task.settings.model, task.shape, task.classes, stream(seed, "weights"))
+    return network, stream(seed, "order")
+
+
+def _place(teacher: int, shard: Shard | None, task: Task) -> Place:
+    network, seed = _initial(teacher, task)
+    if shard is None or not trainable(shard):
+        return Place(network, None, None, seed)
+    return Place(network, shard.features, shard.labels, seed)
 
 
 def _train_network(shard: Shard, task: Task) -> Tensors | None:
     if not trainable(shard):
         return None
     settings = task.settings
-    seed = stream(task.seed, "teacher", shard.teacher)
-    network = networks.build(settings.model, task.shape, task.classes, stream(seed, "weights"))
+    network, seed = _initial(shard.teacher, task)
     finite = fitting.fit(
         network,
         shard.features,
@@ -98,21 +152,35 @@ def _train_network(shard: Shard, task: Task) -> Tensors | None:
         batch_size=settings.batch_size,
         learning_rate=settings.learning_rate,
         weight_decay=settings.weight_decay,
-        seed=stream(seed, "order"),
+        seed=seed,
         device=settings.device,
         shift=settings.shift,
+        mixed=settings.precision == "mixed",
     )
     return {name: tensor.detach().contiguous() for name, tensor in network.state_dict().items()} if finite else None
 
 
-def _scores(teacher: int, kept: Tensors, features: np.ndarray, task: Task, batch: int) -> np.ndarray | None:
+def _estimator_scores(features: np.ndarray, task: Task, batch: int) -> Scores:
     settings = task.settings
-    if settings.model.startswith(estimators.PREFIX):
+
+    def scores(teacher: int, kept: Tensors) -> np.ndarray | None:
         estimator = estimators.build(settings.model, settings.params, stream(task.seed, "teacher", teacher))
         matrix = as_matrix(kept["features"].numpy())
         if not estimators.fit(estimator, matrix, kept["labels"].numpy()):
             return None
         return estimators.scores(estimator, features, task.classes, batch)
-    network = networks.build(settings.model, task.shape, task.classes, 0)
-    network.load_state_dict(kept)
-    return fitting.logits(network.to(fitting.device_of(settings.device)), features, batch)
+
+    return scores
+
+
+def _network_scores(features: np.ndarray, task: Task, batch: int) -> Scores:
+    device = fitting.device_of(task.settings.device)
+    network = networks.build(task.settings.model, task.shape, task.classes, 0).to(device)
+    # Few inputs are kept as they are put in; many are made anew for each teacher.
+    held = list(fitting.input_blocks(features, batch, device)) if features.size <= _HELD else None
+
+    def scores(teacher: int, kept: Tensors) -> np.ndarray:
+        network.load_state_dict(kept)
+        return fitting.outputs(network, held or fitting.input_blocks(features, batch, device))
+
+    return scores

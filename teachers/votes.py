@@ -12,7 +12,7 @@ import numpy as np
 from data.errors import UserError
 from teachers import chunks
 from teachers.settings import TeacherSettings
-from teachers.trainers import Task, vote
+from teachers.trainers import Task, voter
 from teachers.workers import Mapper, Progress, pool, settled, silent, use_one_thread
 
 
@@ -39,11 +39,12 @@ def count_chunk(job: VoteJob) -> tuple[int, np.ndarray]:
         )
     counts = np.zeros((len(job.features), job.task.classes), dtype=np.int32)
     rows = np.arange(len(job.features))
+    vote = voter(job.features, job.task, job.batch)
     for teacher, kept in chunks.read(job.folder, found):
         if kept is None:
             counts[:, job.task.settings.empty_vote] += 1
         else:
-            counts[rows, vote(teacher, kept, job.features, job.task, job.batch)] += 1
+            counts[rows, vote(teacher, kept)] += 1
     return job.last - job.first, counts
 
 

@@ -18,7 +18,7 @@ from teachers.settings import TeacherSettings
 
 SEED = 7
 CLASSES = 10
-SETTINGS = TeacherSettings(count=8, model="mlp", epochs=3, batch_size=16, learning_rate=1e-2, chunk=3)
+SETTINGS = TeacherSettings(count=8, model="mlp", epochs=3, batch_size=16, learning_rate=1e-2, chunk=3, group=3)
 
 
 @pytest.fixture(autouse=True)

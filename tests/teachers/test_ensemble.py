@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from data.errors import UserError
 from data.examples import PrivateRecords
 from teachers import chunks
-from teachers.ensemble import ChunkJob, complete, train_chunk
+from teachers.ensemble import ChunkJob, complete, described, train_chunk
 from teachers.settings import TeacherSettings
 from teachers.shards import read_shards, write_shards
 from teachers.votes import collect
@@ -100,13 +100,6 @@ def test_votes_do_not_depend_on_chunks_or_workers(
     assert np.array_equal(collect(one, queries, CLASSES, base), collect(two, queries, CLASSES, other))
 
 
-@pytest.mark.slow
-def test_processes_train_the_same_teachers_as_threads(taught: Path, records: PrivateRecords, tmp_path: Path) -> None:
-    """The process runner gives the same parameters as threads do, bit for bit."""
-    apart = SETTINGS.model_copy(update={"runner": "process", "workers": 1})
-    assert parameters(train(tmp_path, records, apart)) == parameters(taught)
-
-
 def test_vote_jobs_travel_to_other_processes(taught: Path, queries: np.ndarray) -> None:
     """What a worker is sent and sends back survives the journey, and gives the same votes."""
 
@@ -136,7 +129,7 @@ def test_finished_chunks_are_not_trained_again(records: PrivateRecords, tmp_path
     assert seen == [(3, 8), (6, 8), (8, 8)]
     assert parameters(folder) == before
     trained.clear()
-    train(tmp_path, records, SETTINGS.model_copy(update={"chunk": 4}), mapper=recording(trained))
+    train(tmp_path, records, SETTINGS.model_copy(update={"chunk": 6}), mapper=recording(trained))
     assert trained == []
 
 
@@ -146,15 +139,15 @@ def test_another_key_trains_everything_again_and_leaves_nothing_of_the_old(
     """Teachers of other settings or records are never taken for these; chunks of another size are cleared away."""
     folder = train(tmp_path, records, SETTINGS)
     trained: list[tuple[int, int]] = []
-    train(tmp_path, records, SETTINGS.model_copy(update={"chunk": 4}), key="other", mapper=recording(trained))
-    assert trained == [(0, 4), (4, 8)]
+    train(tmp_path, records, SETTINGS.model_copy(update={"chunk": 6}), key="other", mapper=recording(trained))
+    assert trained == [(0, 6), (6, 8)]
     assert not complete(folder, "key", 8)
     assert complete(folder, "other", 8)
     assert sorted(path.name for path in folder.iterdir()) == [
-        "chunk-0000000-0000004.json",
-        "chunk-0000000-0000004.safetensors",
-        "chunk-0000004-0000008.json",
-        "chunk-0000004-0000008.safetensors",
+        "chunk-0000000-0000006.json",
+        "chunk-0000000-0000006.safetensors",
+        "chunk-0000006-0000008.json",
+        "chunk-0000006-0000008.safetensors",
         "ensemble.json",
     ]
 
@@ -247,6 +240,19 @@ def test_shards_hold_each_record_once_with_its_own_teacher(records: PrivateRecor
         )
         assert sorted((f.tobytes(), label) for f, label in zip(shard.features, shard.labels, strict=True)) == expected
     assert sum(len(shard.labels) for shard in shards) == 240
+
+
+def test_what_trains_the_teachers_is_said_in_a_line() -> None:
+    """Strategy, groups, device and runner, from settings and the input's shape."""
+    said = {
+        described(SETTINGS.model_copy(update=update), (1, 8, 8), CLASSES)
+        for update in ({"device": "cpu", "group": None}, {"device": "cpu", "model": "cnn"}, {"model": FOREST.model})
+    }
+    assert said == {
+        "8 teachers, vectorised in groups of 8 on cpu; 2 threads",
+        "8 teachers, one after another on cpu; 2 threads",
+        "8 teachers, one after another; 2 threads",
+    }
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_shifts_move_images_whole_and_by_no_more_than_asked() -> None:
     """A moved image is the original at an offset within the bound; a shift of more moves more than one of none."""
     images = torch.zeros(50, 1, 9, 9)
     images[:, 0, 4, 4] = 1.0
-    moved = fitting._shifted(images, 2, torch.Generator().manual_seed(0))
+    moved = fitting.shifted(images, 2, torch.Generator().manual_seed(0))
     assert (moved.sum(dim=(1, 2, 3)) == 1).all()
     offsets = {tuple(place[2:].tolist()) for place in moved.nonzero()}
     assert len(offsets) > 10

@@ -12,7 +12,7 @@ from data.errors import UserError
 from data.examples import PrivateRecords
 from teachers import chunks, estimators, networks
 from teachers.settings import TeacherSettings
-from teachers.trainers import Shard, Task, trainer_of, vote
+from teachers.trainers import Shard, Task, trainer_of, voter
 from teachers.votes import collect
 from tests.teachers.conftest import CLASSES, SETTINGS, records_of, rows, split, train
 
@@ -24,8 +24,8 @@ NEIGHBOURS = TeacherSettings(
 def _alone(labels: list[int], features: np.ndarray, base: TeacherSettings) -> np.ndarray:
     """Votes on the features of a teacher of one shard."""
     task = Task(base, 1, features.shape[1:], CLASSES)
-    kept = trainer_of(base.model)([Shard(0, features[: len(labels)], np.array(labels, dtype=np.int32))], task)[0]
-    return np.full(len(features), base.empty_vote) if kept is None else vote(0, kept, features, task, 64)
+    kept = trainer_of(base)([Shard(0, features[: len(labels)], np.array(labels, dtype=np.int32))], task)[0]
+    return np.full(len(features), base.empty_vote) if kept is None else voter(features, task, 64)(0, kept)
 
 
 @given(labels=st.lists(st.integers(0, 9), max_size=6), model=st.sampled_from(["mlp", NEIGHBOURS.model]))
@@ -75,7 +75,7 @@ def test_ties_go_to_the_lowest_class_and_outputs_that_are_not_finite_to_the_fixe
     kept = {name: tensor.zero_() for name, tensor in networks.build("logistic", (2,), 4, 0).state_dict().items()}
     kept["1.weight"][1:3] = 1.0
     features = np.array([[1, 0], [0, 0], [np.nan, 0], [np.inf, 0], [-1, 0]], dtype=np.float32)
-    assert vote(0, kept, features, task, 2).tolist() == [1, 0, 3, 3, 0]
+    assert voter(features, task, 2)(0, kept).tolist() == [1, 0, 3, 3, 0]
 
 
 def test_an_estimator_that_never_saw_a_class_gives_it_no_probability() -> None:
