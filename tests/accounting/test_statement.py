@@ -68,7 +68,14 @@ def test_a_release_states_what_the_ledger_charged(tmp_path: Path) -> None:
     account = ledger.dataset("hospital", unit="patient", delta=1e-5, limit=1.0)
     ledger.reserve(account, [Request("run", "aggregate", event, "a test", found.epsilon)])
     record = privacy_statement(
-        replace(PLAIN, event=event, epsilon=found.epsilon, order=found.order, ledger=ledger.standing(account.name))
+        replace(
+            PLAIN,
+            event=event,
+            epsilon=found.epsilon,
+            method=found.method,
+            order=found.order,
+            ledger=ledger.standing(account.name),
+        )
     )
     assert found.epsilon * (1 - 1e-6) <= record["ledger"]["spent"] <= record["ledger"]["limit"] == 1.0
     assert guarantee(event_of(record), record["delta"]).epsilon == record["epsilon"]
