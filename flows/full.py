@@ -13,7 +13,7 @@ from typing import Any, Literal
 os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
 os.environ.setdefault("DO_NOT_TRACK", "1")
 
-from prefect import Flow, flow, get_run_logger, runtime, task, unmapped
+from prefect import Flow, flow, get_run_logger, runtime, task
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
@@ -21,18 +21,19 @@ from prefect.exceptions import FailedRun, UnfinishedRun
 from prefect.futures import PrefectFuture
 from prefect.logging import get_logger
 from prefect.states import Completed, Failed
-from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTaskRunner
+from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
 from data.errors import PateError, RefusedError, StageError, UserError
 from flows.config import resolved, shown
 from flows.console import Console, console
-from flows.context import run_of
+from flows.context import Mapper, run_of
 from flows.exclusive import dataset_held
 from flows.naming import flow_run_name
 from flows.pipeline import run_all
 from flows.settings import Settings
 from flows.stages import StageResult, run_stage, scrubbed, stale_stages
 from flows.summary import rows, summary
+from teachers.calls import calls
 
 StageName = Literal["partition", "teach", "queries", "vote", "aggregate", "student", "baseline", "report"]
 _STATE_NAMES: dict[int, str] = {1: "Failed", 2: "BadInput", 3: "Refused"}
@@ -51,44 +52,57 @@ def error_of(state: State[Any]) -> PateError:
     return _ERRORS.get(state.name or "", StageError)(state.message or "the run failed")
 
 
-def task_runner(settings: Settings) -> TaskRunner[Any]:
-    """What runs the chunks of teachers side by side."""
-    if settings.teachers.runner == "process":
-        return ProcessPoolTaskRunner(max_workers=settings.teachers.workers)
-    return ThreadPoolTaskRunner(max_workers=settings.teachers.workers)
+def _chunk_mapper(settings: Settings) -> Mapper:
+    """Chunks of teachers as tasks in threads, each of which waits for the worker that ``teachers.runner`` gives it.
 
+    Prefect's own runners would send each task with the flow's context, its API key included, to the cluster, need
+    workers that reach Prefect's server, and end a run whose worker died, or wait for it without end.
+    """
 
-@task(name="chunk", cache_policy=NO_CACHE, persist_result=False)
-def chunk_task(function: Callable[[Any], Any], job: Any, settings: Settings) -> Any:
-    """Train one chunk of teachers; its errors are scrubbed before Prefect can see them."""
-    try:
-        with scrubbed(run_of(settings), "teach"):
-            return function(job)
-    except PateError as error:
-        return failed(error)
+    def mapper(function: Callable[[Any], Any], jobs: Iterable[Any]) -> Iterable[Any]:
+        if not jobs:
+            return
+        first_errors: list[PateError] = []
+
+        @task(name="chunk", cache_policy=NO_CACHE, persist_result=False)
+        def chunk(job: Any) -> Any:
+            # After an error no further chunk is started; those that run are waited for, and kept.
+            if first_errors:
+                return failed(first_errors[0])
+            try:
+                with scrubbed(run_of(settings), "teach"):
+                    return call(function, job)
+            except PateError as error:
+                first_errors.append(error)
+                return failed(error)
+
+        with calls(settings.teachers) as call:
+            futures: list[PrefectFuture[Any]] = chunk.map(list(jobs))
+            for future in futures:
+                future.wait()
+                if future.state.is_completed():
+                    yield future.result()
+            for future in futures:
+                if not future.state.is_completed():
+                    raise error_of(future.state)
+
+    return mapper
 
 
 def _teach(settings: Settings, said: Console) -> StageResult:
     """The teach stage as a subflow, for a task runner of its own."""
-
-    def mapper(function: Callable[[Any], Any], jobs: Iterable[Any]) -> Iterable[Any]:
-        futures: list[PrefectFuture[Any]] = chunk_task.map(unmapped(function), list(jobs), unmapped(settings))
-        for future in futures:
-            future.wait()
-            if not future.state.is_completed():
-                raise error_of(future.state)
-            yield future.result()
+    runner: TaskRunner[Any] = ThreadPoolTaskRunner(max_workers=settings.teachers.workers)
 
     @flow(
         name="teach",
         flow_run_name=f"teach {settings.name}",
-        task_runner=task_runner(settings),
+        task_runner=runner,
         validate_parameters=False,
         persist_result=False,
     )
     def teach() -> Any:
         try:
-            return run_stage("teach", settings, said, mapper)
+            return run_stage("teach", settings, said, _chunk_mapper(settings))
         except PateError as error:
             return failed(error)
 

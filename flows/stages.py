@@ -2,17 +2,15 @@
 
 import contextlib
 import dataclasses
-import errno
-import os
 import time
-import traceback
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NoReturn
 
-from data.errors import PateError, StageError, UserError
+from data.errors import PateError, UserError
+from data.scrubbing import shown_as
 from data.selectors import identity
 from data.store import (
     Manifest,
@@ -85,7 +83,7 @@ STAGES: tuple[Stage, ...] = (
         3,
         ("partition",),
         (),
-        lambda s: [_dump(s, "teachers", "runner", "workers", "chunk", "device")],
+        lambda s: [_dump(s, "teachers", "runner", "workers", "address", "gpus", "chunk", "device")],
         lambda s: ("private/teachers",),
     ),
     Stage(
@@ -161,14 +159,7 @@ def scrubbed(run: Run, stage: str) -> Iterator[None]:
     except KeyboardInterrupt:
         _raise_alone(KeyboardInterrupt())
     except BaseException as error:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            _raise_alone(StageError(f"{stage}: no space left on the disk of {run.root}; free some and rerun"))
-        with contextlib.suppress(OSError):
-            log = os.open(run.private / "errors.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-            with os.fdopen(log, "a") as stream:
-                stream.write(f"--- {datetime.now(UTC).isoformat()} stage {stage}\n{traceback.format_exc()}\n")
-        kind = type(error).__name__
-        _raise_alone(StageError(f"{stage}: failed with {kind}; see {run.private / 'errors.log'}"))
+        _raise_alone(shown_as(error, stage, run.private))
 
 
 def _raise_alone(error: BaseException) -> NoReturn:

@@ -17,7 +17,7 @@ import torch
 from data.errors import UserError
 from data.examples import PrivateRecords
 from data.partition import Partition
-from teachers import chunks, estimators, fitting, networks
+from teachers import calls, chunks, estimators, fitting, networks
 from teachers.groups import strategy_of, whole_groups
 from teachers.settings import TeacherSettings
 from teachers.shards import read_shards, remove_shards, write_shards
@@ -46,7 +46,7 @@ def train_chunk(job: ChunkJob, trainer: Trainer | None = None) -> Path:
     use_one_thread()
     train = trainer or trainer_of(job.settings)
     task = Task(job.settings, job.seed, job.shape, job.classes)
-    shards = read_shards(job.folder / SHARDS, job.first, job.last)
+    shards = read_shards(shards_folder(job.folder, job.key), job.first, job.last)
     return chunks.write(job.folder, job.first, job.last, job.key, train(shards, task))
 
 
@@ -63,7 +63,7 @@ def train_ensemble(
 ) -> Path:
     """Train what is not there yet of the ensemble under ``key``; returns the path of ``ensemble.json``.
 
-    ``mapper(function, jobs)`` runs the chunks, by default in a pool of ``settings.workers`` (threads or processes).
+    ``mapper(function, jobs)`` runs the chunks, by default ``settings.workers`` at a time on ``settings.runner``.
     ``progress(done, total)`` counts teachers. Raises UserError for settings that can be refused without looking at
     records; faults of memory or disk propagate, and the chunks finished by then are kept.
     """
@@ -80,11 +80,13 @@ def train_ensemble(
     done = settings.count - sum(last - first for first, last in missing)
     progress(done, settings.count)
     jobs = [ChunkJob(folder, first, last, settings, seed, shape, classes, key) for first, last in missing]
-    run = mapper or pool(settings.runner, settings.workers)
+    run = mapper or pool(settings)
     sizes = {chunks.paths(folder, *each)[1].name: each[1] - each[0] for each in missing}
     try:
         if jobs:
-            write_shards(folder / SHARDS, records, partition, settings.count)
+            remove_shards(folder / SHARDS)
+            (folder / SHARDS).mkdir(mode=0o700)
+            write_shards(shards_folder(folder, key), records, partition, settings.count)
         with settled():
             for page in run(train_chunk, jobs):
                 done += sizes[Path(page).name]
@@ -96,6 +98,11 @@ def train_ensemble(
     chunks.remove_others(folder, index)
     chunks.write_index(folder, index)
     return folder / chunks.INDEX
+
+
+def shards_folder(folder: Path, key: str) -> Path:
+    """Where the shards lie: a worker that an ended run left behind never reads those of another key."""
+    return folder / SHARDS / key[:32]
 
 
 def complete(folder: Path, key: str, teachers: int) -> bool:
@@ -120,7 +127,8 @@ def check(settings: TeacherSettings, shape: tuple[int, ...], classes: int) -> No
     """Refuse, before any record is read, what no shard could be trained with."""
     if not settings.empty_vote < classes:
         raise UserError(f"teachers.empty_vote = {settings.empty_vote}: must be below the number of classes, {classes}")
-    if settings.device.startswith("cuda") and not torch.cuda.is_available():
+    calls.check(settings)
+    if settings.device.startswith("cuda") and settings.address is None and not torch.cuda.is_available():
         raise UserError(f"teachers.device = {settings.device!r}: this machine has no CUDA device; use auto or cpu")
     if settings.model.startswith(estimators.PREFIX):
         estimators.check(settings.model, settings.params, math.prod(shape), classes)

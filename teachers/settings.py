@@ -1,8 +1,8 @@
 """How the teachers are trained."""
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 NETWORKS = ("logistic", "mlp", "cnn")
 MODULE = "module:"
@@ -69,12 +69,25 @@ class TeacherSettings(BaseModel):
         title="Precision",
         description="Of a network's forward passes in training: float32, or bfloat16 where it is safe (for GPUs).",
     )
-    runner: Literal["thread", "process"] = Field(
+    runner: Literal["thread", "process", "dask", "ray"] = Field(
         "thread",
         title="Runner",
-        description="What runs chunks side by side; sklearn: estimators gain from processes only.",
+        description="What runs chunks side by side; sklearn: estimators gain from the others than thread only.",
     )
     workers: int = Field(2, ge=1, le=1024, title="Workers", description="Chunks trained side by side.")
+    address: str | None = Field(
+        None,
+        min_length=1,
+        title="Address",
+        description="Of a Dask scheduler or a Ray cluster that sees run_root; without one, a cluster on this machine.",
+    )
+    gpus: float = Field(
+        0,
+        ge=0,
+        le=16,
+        title="GPUs",
+        description="That one chunk takes of a Ray cluster, or of the resource GPU of a Dask cluster at the address.",
+    )
     device: str = Field(
         "auto",
         pattern=r"^(auto|cpu|cuda(:\d+)?)$",
@@ -83,3 +96,11 @@ class TeacherSettings(BaseModel):
     )
 
     _model = field_validator("model")(model_name)
+
+    @model_validator(mode="after")
+    def _cluster(self) -> Self:
+        if self.address is not None and self.runner not in ("dask", "ray"):
+            raise ValueError("address: is for runner dask or ray")
+        if self.gpus and not (self.runner == "ray" or (self.runner == "dask" and self.address is not None)):
+            raise ValueError("gpus: is for runner ray, or dask with an address")
+        return self

@@ -32,19 +32,28 @@ def write_shards(folder: Path, records: PrivateRecords, partition: Partition, te
             for start in range(0, len(order), _SLAB):
                 target[start : start + _SLAB] = array[order[start : start + _SLAB]]
             target.flush()
-    with atomic(folder / "offsets.npy") as temporary, temporary.open("wb") as stream:
-        np.save(stream, np.cumsum([0, *map(len, rows)]))
+    save_array(folder / "offsets.npy", np.cumsum([0, *map(len, rows)]))
 
 
 def read_shards(folder: Path, first: int, last: int) -> Iterator[Shard]:
     """The shards of the teachers [first, last), read from the disk one at a time."""
-    with _HEADERS:
-        offsets = np.load(folder / "offsets.npy")
-        features = np.load(folder / "features.npy", mmap_mode="r")
-        labels = np.load(folder / "labels.npy", mmap_mode="r")
+    offsets, features, labels = (load_array(folder / f"{name}.npy") for name in ("offsets", "features", "labels"))
     for teacher in range(first, last):
         rows = slice(int(offsets[teacher]), int(offsets[teacher + 1]))
         yield Shard(teacher, np.array(features[rows]), np.array(labels[rows]))
+
+
+def save_array(file: Path, array: np.ndarray) -> Path:
+    """Write an array atomically; returns the file."""
+    with atomic(file) as temporary, temporary.open("wb") as stream:
+        np.save(stream, array, allow_pickle=False)
+    return file
+
+
+def load_array(file: Path) -> np.ndarray:
+    """An array on the disk, mapped and not read."""
+    with _HEADERS:
+        return np.load(file, mmap_mode="r", allow_pickle=False)
 
 
 def remove_shards(folder: Path) -> None:

@@ -5,13 +5,15 @@ for bit whatever the number of workers, and w workers never start w × cores thr
 """
 
 import contextlib
-import multiprocessing
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
-from typing import Any, Literal, Protocol
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import Any, Protocol
 
 import torch
 from threadpoolctl import threadpool_limits
+
+from teachers.calls import calls
+from teachers.settings import TeacherSettings
 
 Progress = Callable[[int, int], None]
 
@@ -43,31 +45,27 @@ def settled() -> Iterator[None]:
             torch.set_num_threads(threads)
 
 
-def pool(runner: Literal["thread", "process"], workers: int) -> Mapper:
-    """A mapper over a pool of ``workers`` threads or processes; on an error no further job is started.
+def pool(settings: TeacherSettings) -> Mapper:
+    """A mapper that keeps ``teachers.workers`` jobs at work where ``teachers.runner`` says.
 
-    An error waits for the jobs that run, whose chunks are then kept; Ctrl-C does not.
+    On an error no further job is started; it waits for the jobs that run, whose chunks are then kept. Ctrl-C does not.
     """
 
     def run(function: Callable[[Any], Any], jobs: Sequence[Any], /) -> Iterator[Any]:
-        executor = _executor(runner, max(1, min(workers, len(jobs))))
-        settled = False
-        try:
-            futures = [executor.submit(function, job) for job in jobs]
-            for future in as_completed(futures):
-                yield future.result()
-            settled = True
-        except Exception:
-            settled = True
-            raise
-        finally:
-            executor.shutdown(wait=settled, cancel_futures=True)
+        if not jobs:
+            return
+        with calls(settings) as call:
+            executor = ThreadPoolExecutor(min(settings.workers, len(jobs)), thread_name_prefix="teachers")
+            settled = False
+            try:
+                futures = [executor.submit(call, function, job) for job in jobs]
+                for future in as_completed(futures):
+                    yield future.result()
+                settled = True
+            except Exception:
+                settled = True
+                raise
+            finally:
+                executor.shutdown(wait=settled, cancel_futures=True)
 
     return run
-
-
-def _executor(runner: Literal["thread", "process"], workers: int) -> Executor:
-    if runner == "thread":
-        return ThreadPoolExecutor(workers, thread_name_prefix="teachers")
-    # spawn: a forked child of a process that runs torch threads, or CUDA, may hang.
-    return ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
