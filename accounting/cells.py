@@ -7,8 +7,9 @@ votes, a changed vote moves a query by at most 1 row and m columns, and what lie
 rectangle of d rows and d m columns around its cell. These rectangles nest in whole numbers, not up to rounding: s is
 taken :data:`SLACK` larger than it is, which covers the rounding of z.
 
-Entries are the one-atom bound's forward cost J of the query at the largest q of the cell, rounded up to whole units
-of 2^-k, so that sums are exact in any order. How many queries lie in each cell is all that is needed of the votes.
+Entries are the forward cost J (:func:`accounting.one_atom.cost`) of the query at the largest q of the cell, rounded up
+to whole units of 2^-k, so that sums are exact in any order. How many queries lie in each cell is all that is needed of
+the votes.
 """
 
 import math
@@ -38,6 +39,8 @@ _DEEPEST, _LOG_DEEPEST = -37.0, -690.0
 _NEGLIGIBLE = 1e-9
 _TOTAL_BITS = 51
 _FINEST_UNIT = 40
+# What the slack was derived for, what a table may hold, and what rounding may do to a sum of powers.
+_MOST_CLASSES, _MOST_CELLS, _MOST_ROUNDING = 100_000, 40_000_000, 1e-3
 _BLOCK = 65_536
 
 
@@ -115,7 +118,19 @@ def _columns_per_vote(teachers: int) -> int:
 
 
 def grid_for(event: FixedQueries, teachers: int, classes: int, order: float) -> Grid:
-    """The cells for this mechanism, number of teachers and classes, and Rényi order: nothing of the votes."""
+    """The cells for this mechanism, number of teachers and classes, and Rényi order: nothing of the votes.
+
+    Raises:
+        UserError: more classes or cells than a table is made for, or a test whose noise is too small for floats.
+    """
+    if classes > _MOST_CLASSES:
+        raise UserError(f"votes: a cost that may be published is computed for at most {_MOST_CLASSES} classes")
+    if not _rounding(event, teachers, order) <= _MOST_ROUNDING:
+        assert isinstance(event, ConfidentGNMax)
+        raise UserError(
+            f"threshold_sigma = {event.threshold_sigma!r}: too small beside the threshold and the number of teachers "
+            "for a cost that may be published"
+        )
     sigma, step = event.sigma, _columns_per_vote(teachers)
     move = math.sqrt(2) / sigma
     width = (move * (1 + 1e-9) + SLACK) / step
@@ -123,12 +138,33 @@ def grid_for(event: FixedQueries, teachers: int, classes: int, order: float) -> 
     # The runner-up alone wins with Phi(-gap / (sqrt 2 sigma)), and no gap is above the number of teachers.
     bottom = max(-teachers * move / 2, _DEEPEST)
     columns = int((top - bottom) / width) + 2
-    answer = np.logaddexp(0.0, _answer_excess(_edges(top, width, columns), event, order, classes)[:, 0])
+    least, rows = 0, 1
+    if isinstance(event, ConfidentGNMax):
+        least = -(-teachers // classes)
+        rows = teachers - least + 1
+    _refuse_beyond(columns, event)
+    # B alone: which columns there are is free to choose.
+    log_q = _log_q(_edges(top, width, columns), classes)
+    answer = np.logaddexp(0.0, one_atom.log_excess(log_q, one_atom.pair(event), [order])[:, 0])
     columns = min(columns, int(np.count_nonzero(answer > _NEGLIGIBLE * answer[0])) + 1)
+    _refuse_beyond(rows * columns, event)
+    return Grid(teachers, classes, sigma, least, rows, top, width, columns, step)
+
+
+def _refuse_beyond(count: int, event: FixedQueries) -> None:
+    if count > _MOST_CELLS:
+        raise UserError(f"sigma = {event.sigma!r}: with this many teachers its cost takes too large a table to publish")
+
+
+def _rounding(event: FixedQueries, teachers: int, order: float) -> float:
+    """How far, relatively, rounding may put a sum of powers of a test's chances off: 2^-52 of exponents, doubled.
+
+    Their logarithms are at most half the square of the farthest statistic from the threshold, times the order.
+    """
     if isinstance(event, GNMax):
-        return Grid(teachers, classes, sigma, 0, 1, top, width, columns, step)
-    least = -(-teachers // classes)
-    return Grid(teachers, classes, sigma, least, teachers - least + 1, top, width, columns, step)
+        return 0.0
+    reach = (teachers + 1 + abs(event.threshold)) / event.threshold_sigma
+    return 2.0**-50 * order * (1 + reach * reach)
 
 
 def _edges(top: float, width: float, columns: int) -> Array:
@@ -136,26 +172,28 @@ def _edges(top: float, width: float, columns: int) -> Array:
     return top + SLACK - width * np.arange(columns, dtype=float)
 
 
-def _answer_excess(edges: Array, event: FixedQueries, order: float, classes: int) -> Array:
-    """log(e^{(alpha-1) B} - 1) of the one-atom bound at the columns' upper edges, (K, 1)."""
-    log_q = np.minimum(log_ndtr(edges), math.log1p(-1 / classes) + SLACK)
-    return one_atom.log_excess(log_q, one_atom.pair(event), [order])
+def _log_q(edges: Array, classes: int) -> Array:
+    """log q at the columns' upper edges, (K,)."""
+    return np.asarray(np.minimum(log_ndtr(edges), math.log1p(-1 / classes) + SLACK))
 
 
 def tabulate(event: FixedQueries, grid: Grid, order: float, queries: int) -> Table:
     """J of every cell from above, in units so fine that sums over ``queries`` are exact in 53 bits.
 
-    GNMax: J = B(q). Confident-GNMax: the worst of c' = c - 1 and c + 1, as in :func:`accounting.one_atom.cost`.
+    GNMax: J is an answer's cost. Confident-GNMax: the worst of c' = c - 1 and c + 1, as in
+    :func:`accounting.one_atom.cost`.
     """
     alpha = checked_orders(order)
-    excess = _answer_excess(_edges(grid.top, grid.width, grid.columns), event, order, grid.classes)[None]
+    log_q = _log_q(_edges(grid.top, grid.width, grid.columns), grid.classes)
+    excess = one_atom.answer_excess(log_q, event, alpha)[None]
     if isinstance(event, ConfidentGNMax):
         counts = grid.least + np.arange(grid.rows, dtype=float)[:, None]
         excess = np.maximum(
             one_atom.log_tested_excess(counts, counts - 1, event, excess, alpha),
             one_atom.log_tested_excess(counts, counts + 1, event, excess, alpha),
         )
-    costs = np.logaddexp(0.0, excess[..., 0]) / (alpha[0] - 1) * (1 + 1e-9)
+    excess = excess[..., 0] + _rounding(event, grid.teachers, float(alpha[0]))
+    costs = np.logaddexp(0.0, excess) / (alpha[0] - 1) * (1 + 1e-9)
     bits = min(_FINEST_UNIT, _TOTAL_BITS - math.ceil(math.log2(max(queries, 1) * max(float(costs.max()), 1e-6))))
     units = np.ceil(np.ldexp(costs, bits)).astype(np.int64) + 1
     # Falls from column to column but for rounding; the bound is non-decreasing in q, so the largest may stand.

@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -37,6 +38,8 @@ _BLOCK = 1 << 13  # queries whose costs at all orders are held at once
 _SAMPLE = 1 << 14  # different queries beyond which a sample of them tells which orders to look at
 _AROUND = 8  # orders of the literature's bound on either side of the sample's best
 _THREADS = 4  # each holds some 100 MB
+# Around the best order of the one-atom bound without the supremum, less 1: where it is best with it.
+_NEAR_UNCAPPED = (0.85, 1.35)
 
 
 @dataclass(frozen=True)
@@ -136,8 +139,11 @@ def literature(pieces: Sequence[Queries], event: NoisyMax) -> Curves:
     return total
 
 
-def one_atom_totals(pieces: Sequence[Queries], event: NoisyMax) -> Curves:
-    """Orders (O,) -> (2, O): the totals of data_dependent and of its forward part; q is computed once."""
+def one_atom_totals(pieces: Sequence[Queries], event: NoisyMax) -> tuple[Curves, Curves]:
+    """Orders (O,) -> (2, O): the totals of data_dependent and of its forward part; q is computed once.
+
+    Then the same without the supremum over all votes, which takes a second for each new order: an upper bound.
+    """
 
     def looked_at(part: Queries) -> tuple[Array, Array | None, Array, Array]:
         nearby, here = outcomes.log_other_nearby(part.votes, event), outcomes.log_other(part.votes, event)
@@ -145,14 +151,14 @@ def one_atom_totals(pieces: Sequence[Queries], event: NoisyMax) -> Curves:
 
     known = _mapped(looked_at, pieces)
 
-    def total(orders: Array) -> Array:
+    def total(orders: Array, capped: bool) -> Array:
         result = np.zeros((2, len(orders)))
         for times, compared, log_q_nearby, log_q in known:
-            result[0] += times @ one_atom.cost(log_q_nearby, event, orders, compared, True)
-            result[1] += times @ one_atom.cost(log_q, event, orders, compared, False)
+            result[0] += times @ one_atom.cost(log_q_nearby, event, orders, compared, True, capped)
+            result[1] += times @ one_atom.cost(log_q, event, orders, compared, False, capped)
         return result
 
-    return total
+    return partial(total, capped=True), partial(total, capped=False)
 
 
 def exact_totals(pieces: Sequence[Queries], event: NoisyMax) -> Curves:
@@ -172,7 +178,7 @@ def totals(blocks: Iterable[object], event: NoisyMax, orders: object) -> dict[st
     """The curve of each of :data:`NUMBERS`, (1 or 2, O): the number itself, then its forward part."""
     alpha = checked_orders(orders)
     pieces = list(distinct(blocks, event))
-    made = (literature(pieces, event), one_atom_totals(pieces, event), exact_totals(pieces, event))
+    made = (literature(pieces, event), one_atom_totals(pieces, event)[0], exact_totals(pieces, event))
     return {name: curve(alpha) for name, curve in zip(NUMBERS, made, strict=True)}
 
 
@@ -242,16 +248,21 @@ def _figures(
     curve = literature(pieces, event)(literature_orders)[0]
     literature_figure = Figure(*convert.epsilon(curve, literature_orders, delta, conversion, warn=False), None)
 
-    def best(curves: Curves, name: str, near: Array | None) -> list[tuple[float, float]]:
+    def best(curves: Curves, name: str, near: Array | None, among: Array = alpha) -> list[tuple[float, float]]:
         if guess is not None:
             centre = int(np.searchsorted(alpha, guess[name].order))
             beside = alpha[max(centre - 1, 0) : centre + 2]
             found = _at(curves, beside, delta, conversion)
             if len(beside) == 3 and found[0][1] == beside[1]:
                 return found
-        return smallest(curves, alpha, delta, conversion, near)
+        return smallest(curves, among, delta, conversion, near)
 
-    (bound, order), bound_forward = best(one_atom_totals(pieces, event), NUMBERS[1], None)
+    capped, uncapped = one_atom_totals(pieces, event)
+    centre = guess[NUMBERS[1]].order if guess else smallest(uncapped, alpha, delta, conversion)[0][1]
+    # The smaller of two convex curves need not be convex: what is found is the best nearby, or next to it.
+    low, high = (1 + (centre - 1) * factor for factor in _NEAR_UNCAPPED)
+    nearby = alpha[(alpha >= low) & (alpha <= high) | (alpha == centre)]
+    (bound, order), bound_forward = best(capped, NUMBERS[1], None, nearby)
     # The exact cost is smaller, its best order a little larger.
     near = 1 + (order - 1) * np.array([0.7, 1.1, 1.6, 2.4])
     (worst, worst_order), worst_forward = best(exact_totals(pieces, event), NUMBERS[2], near)

@@ -14,6 +14,9 @@ The maximum is bounded from above without a search. (q, q') -> (1-q)^alpha (1-q'
 the value of a linear program, is jointly concave, so it lies below the planes that its multipliers give. The largest
 sum of the convex term and the lower envelope of planes is attained where planes meet, which moves linearly with q: a
 convex function of q, which the chord between its values at the ends of an interval of q bounds.
+
+An answer costs no more than the certified supremum over all votes either (:mod:`accounting.suprema`), so
+:func:`answer_excess` is the smaller of both: still non-decreasing in q, as the supremum does not depend on it.
 """
 
 import math
@@ -26,7 +29,7 @@ from numpy.typing import NDArray
 from accounting import outcomes, p18
 from accounting.atom_pairs import GaussianPair, LaplacePair, Pair
 from accounting.events import LNMax, NoisyMax, Thresholded
-from accounting.suprema import checked_orders
+from accounting.suprema import checked_orders, gaussian_argmax, laplace_argmax
 
 Array = NDArray[np.float64]
 
@@ -129,14 +132,27 @@ def log_excess(log_q: object, between: Pair, orders: object) -> Array:
     """log(e^{(alpha-1) B(q)} - 1) of one answer, (Q,) x (O,) -> (Q, O), from above; see :func:`bound`."""
     alpha = checked_orders(orders)
     values = np.atleast_1d(np.asarray(log_q, dtype=float))
-    largest = (alpha - 1) * between.divergence(alpha)
-    log_largest = np.where(largest > 30, largest, np.log(np.expm1(np.minimum(largest, 30.0))))
     finite = values[np.isfinite(values)]
     deepest = next((d for d in _DEPTHS if not len(finite) or finite.min() > d), _DEPTHS[-1])
     known = table(between, tuple(alpha.tolist()), deepest)
-    excess = np.minimum(_interpolated(known, values), log_largest)
+    excess = np.minimum(_interpolated(known, values), _log_expm1((alpha - 1) * between.divergence(alpha)))
     excess[np.isneginf(values)] = -np.inf
     return excess
+
+
+def _log_expm1(x: Array) -> Array:
+    return np.where(x > 30, x, np.log(np.expm1(np.minimum(x, 30.0))))
+
+
+def answer_excess(log_q: object, event: NoisyMax, orders: object) -> Array:
+    """log(e^{(alpha-1) D} - 1), (Q,) x (O,) -> (Q, O), from above, D the cost of one answer at any neighbour.
+
+    The smaller of B(q) and the supremum over all votes, whose certification takes a second for each new noise and
+    order.
+    """
+    alpha = checked_orders(orders)
+    most = laplace_argmax(event.scale, alpha) if isinstance(event, LNMax) else gaussian_argmax(event.sigma, alpha)
+    return np.minimum(log_excess(log_q, pair(event), alpha), _log_expm1((alpha - 1) * most))
 
 
 def bound(log_q: object, sigma: float, orders: object) -> Array:
@@ -183,12 +199,15 @@ def log_tested_excess(test: Array, moved: Array, event: Thresholded, answer: Arr
     return total
 
 
-def cost(log_q: Array, event: NoisyMax, orders: Array, statistic: Array | None, two_sided: bool) -> Array:
+def cost(
+    log_q: Array, event: NoisyMax, orders: Array, statistic: Array | None, two_sided: bool, capped: bool = True
+) -> Array:
     """J(statistic, q), (Q, O), of one query: the worst of both moves of the statistic.
 
-    The sum of powers is convex in the neighbour's chance to pass, so moves by less than 1 cost no more.
+    The sum of powers is convex in the neighbour's chance to pass, so moves by less than 1 cost no more. Without
+    ``capped`` an answer costs B(q) alone: an upper bound of J that needs no certified supremum.
     """
-    total = log_excess(log_q, pair(event), orders)
+    total = answer_excess(log_q, event, orders) if capped else log_excess(log_q, pair(event), orders)
     if isinstance(event, Thresholded) and statistic is not None:
         answer, total = total, np.full_like(total, -np.inf)
         for step in (-1.0, 1.0):
@@ -205,6 +224,7 @@ def query_cost(
     two_sided: bool = True,
     statistic: object = None,
     log_q: object = None,
+    capped: bool = True,
 ) -> Array:
     """J of every query asked, (Q, O). PRIVATE. A run costs the sum over the queries asked, nothing weighted.
 
@@ -215,9 +235,10 @@ def query_cost(
         two_sided: bound D_alpha from these votes to a neighbour and back; else only from these votes.
         statistic: (Q,) what the test compares, for Interactive-GNMax.
         log_q: (Q,) any upper bound of log q (of that at every neighbour too, if two-sided); by default the exact one.
+        capped: False leaves the supremum over all votes out (see :func:`cost`).
     """
     v, alpha = p18.checked_votes(votes), checked_orders(orders)
     compared = p18.tested(v, event, statistic) if isinstance(event, Thresholded) else None
     if log_q is None:
         log_q = (outcomes.log_other_nearby if two_sided else outcomes.log_other)(v, event)
-    return cost(np.asarray(log_q, dtype=float), event, alpha, compared, two_sided)
+    return cost(np.asarray(log_q, dtype=float), event, alpha, compared, two_sided, capped)
