@@ -162,9 +162,7 @@ def charged(desk: Desk, releases: Sequence[Release], again: bool, votes: str) ->
         reservation = result[release.name]
         state = journal.read(release.journal)
         if reservation.state == COMMITTED:
-            say(
-                f"{release.name}: replayed, charged on {reservation.when[:19]}; nothing new is charged (but by --again)"
-            )
+            say(f"{release.name}: replays the draw charged on {reservation.when[:19]}; --again draws and charges anew")
         elif state is not None and state[0].event.get("votes") != votes:
             # Nothing of that draw was released; a test and the labels after it must be of the same votes.
             _start(release, reservation, votes)

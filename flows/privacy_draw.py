@@ -70,7 +70,9 @@ def events(options: Options) -> dict[str, Sanitized | Tested]:
     order, drawing = options.order or 0.0, options.drawing
     found: dict[str, Sanitized | Tested] = {}
     if options.tested:
-        fails = tested.SHARE * options.delta if options.test_delta is None else options.test_delta
+        # In decimals, so that ten of them are what ten times the option sets aside.
+        share = float(f"{tested.SHARE * options.delta:.6g}")
+        fails = share if options.test_delta is None else options.test_delta
         found["tested"] = Tested(order, drawing.rho or 0.0, options.sigma_d or 0.0, fails)
     if options.sanitize:
         found["sanitized"] = sanitized.event(order, sigma_log_scale=drawing.sigma_log_scale)
