@@ -1,8 +1,9 @@
 """``pate privacy``: every number of ACCOUNTING's kinds for anybody's votes. For the curator's eyes.
 
 Two of the numbers are worst cases at the caps and may be published. The others are computed from the votes, and what
-they are computed from is private: without ``--draw`` none of them may be shown to anybody else, the planned ones
-included. ``--draw`` releases a sanitised figure or a test's outcome under a charge (:mod:`flows.privacy_draw`).
+they are computed from is private: none of them may be shown to anybody else, the planned ones included. ``--draw``
+releases a sanitised figure or a test's outcome under a charge (:mod:`flows.privacy_draw`); then nothing private is
+shown beside it, nor computed before it is charged, so that neither output nor an error betrays what was not paid for.
 """
 
 import contextlib
@@ -80,7 +81,9 @@ class Options:
 
 
 def privacy(options: Options) -> dict[str, Any]:
-    """The numbers as one object; see :func:`check` for what is refused. PRIVATE but for the two worst cases.
+    """The numbers as one object; see :func:`check` for what is refused.
+
+    PRIVATE but for the two worst cases; with ``draw`` it holds these and what was drawn alone.
 
     Raises:
         UserError: an option out of range, missing, or not of this mechanism; or votes that are none. One line that
@@ -97,8 +100,8 @@ def privacy(options: Options) -> dict[str, Any]:
         raise UserError(f"--queries = {options.queries}: must be at most the number of rows of VOTES")
     event = event_of(options, votes.queries, _answers(options, votes.queries))
     wanted = numbers.Wanted(
-        sanitized=options.sanitize and not options.draw,
-        tested=options.tested and not options.draw,
+        sanitized=options.sanitize,
+        tested=options.tested,
         unsound_p18=options.unsound_p18,
         order=options.order,
         sigma_d=options.sigma_d,
@@ -108,15 +111,18 @@ def privacy(options: Options) -> dict[str, Any]:
     with warnings.catch_warnings():
         # An order at the end of the grid: valid, and not the reader's concern.
         warnings.simplefilter("ignore")
-        found = numbers.numbers(votes, event, options.delta, wanted)
-        answered = numbers.expected_answered(votes, event)
+        answered: float | None = None
         drawn: dict[str, Any] = {"draws": None, "ledger": None}
         if options.draw:
             from flows.privacy_draw import draw
 
             table = np.concatenate(list(vote_blocks(options))).astype(np.int64)
+            found = numbers.worst_cases(event, options.delta, wanted.conversion)
             released, drawn = draw(options, table, event)
             found = {name: {**found, **released}[name] for name in numbers.NAMES if name in {**found, **released}}
+        else:
+            found = numbers.numbers(votes, event, options.delta, wanted)
+            answered = numbers.expected_answered(votes, event)
         if options.plot is not None:
             from flows.privacy_figure import write
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from accounting import numbers, sanitized, tested
-from accounting.cells import fixed_queries
+from accounting.cells import fixed_queries, grid_for
 from accounting.cost import guarantee
 from accounting.events import NoisyMax, Sanitized, Tested, event_to_dict
 from accounting.ledger_rows import COMMITTED
@@ -51,6 +51,9 @@ def check_draw(options: Options) -> None:
             raise UserError(f"{name}: {_FIXED}")
     if not _NAME.fullmatch(drawing.dataset or ""):
         raise UserError(f"--dataset = {drawing.dataset!r}: must be letters, digits, '.', '_' or '-', at most 80")
+    for option, wanted in (("--plot", options.plot is not None), ("--unsound-p18", options.unsound_p18)):
+        if wanted:
+            raise UserError(f"{option}: is private; not with --draw, beside which nothing private is shown")
     if options.conversion != "improved":
         raise UserError(f"--conversion = {options.conversion!r}: a draw is converted by the improved one")
     for flag, with_flag, given_with in (
@@ -97,8 +100,11 @@ def draw(options: Options, table: np.ndarray, event: NoisyMax) -> tuple[dict[str
     votes = numbers.read([table], mechanism)
     where = numbers.positions(votes, mechanism)
     for each in wanted.values():
+        # Whatever fails from here on must not depend on votes; what can fail for other reasons, fails uncharged.
         if isinstance(each, Tested):
             tested.check(each, mechanism, votes.teachers, votes.classes, votes.queries)
+        else:
+            grid_for(mechanism, votes.teachers, votes.classes, each.order)
     found, told = {}, []
     with desk(options.drawing, options.delta, options.tested) as at:
         releases = [at.release(name, each, options.votes, mechanism) for name, each in wanted.items()]

@@ -30,9 +30,11 @@ def show(result: dict[str, Any]) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=_WIDTH)
+    answered = result["expected_answered"]
+    expected = "" if answered is None else f" ({answered:.2f} expected)"
     console.print(
         f"{result['queries']} queries of {result['teachers']} teachers over {result['classes']} classes; "
-        f"{result['mechanism']}, at most {result['max_answers']} answers ({result['expected_answered']:.2f} expected); "
+        f"{result['mechanism']}, at most {result['max_answers']} answers{expected}; "
         f"δ = {result['delta']:g}, {result['conversion']} conversion"
     )
     table = Table(box=box.SIMPLE, pad_edge=False)
@@ -59,7 +61,8 @@ def show(result: dict[str, Any]) -> None:
         )
     if result["plot"] is not None:
         console.print(f"plot (private): {result['plot']}", soft_wrap=True)
-    console.print("What is marked no is computed from votes: private, as this output is.")
+    if result["draws"] is None:
+        console.print("What is marked no is computed from votes: private, as this output is.")
 
 
 def _about(name: str, number: dict[str, Any], drawn: bool) -> str:

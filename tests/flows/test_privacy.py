@@ -11,7 +11,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from accounting import exact, sanitized
+from accounting import exact, numbers, sanitized
 from accounting.events import ConfidentGNMax, GNMax, InteractiveGNMax
 from accounting.ledger import open_ledger
 from aggregation import journal
@@ -201,6 +201,38 @@ def test_a_sanitised_figure_is_charged_once_and_replayed(pate: Pate, votes: Path
     assert state is not None
     assert [each.id == state[0].reservation for each in events] == [False, True]
     assert all(path.stat().st_mode & 0o077 == 0 for path in (tmp_path / ".draws").iterdir())
+
+
+def test_beside_a_draw_nothing_private_is_shown(
+    pate: Pate, votes: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that is printed may be published: worst cases and what was paid for. Nothing else is looked at."""
+    from flows.cli import run_command
+
+    def looked(*_: Any) -> None:
+        raise AssertionError("computed from votes, and not charged")
+
+    monkeypatch.setattr(numbers, "of_votes", looked)
+    monkeypatch.setattr(numbers, "expected_answered", looked)
+    command = ("privacy", votes, *MECHANISM, "--sanitize", *DRAW, "--ledger", _ledger(tmp_path))
+    code, found, _ = pate(*command, *OPEN, "--json")
+    assert code == 0
+    assert list(found["epsilon"]) == ["textbook", "data_independent", "sanitized"]
+    assert all(number["publishable"] for number in found["epsilon"].values())
+    assert found["expected_answered"] is None
+    assert run_command([str(part) for part in command]) == 0
+    shown = capfd.readouterr().out
+    assert "expected" not in shown
+    assert "private" not in shown
+
+
+def test_what_cannot_be_drawn_is_not_charged(pate: Pate, votes: Path, tmp_path: Path) -> None:
+    """A cost that takes too large a table to publish is refused before anything is charged."""
+    command = ("privacy", votes, "--sigma", 1e6, *MECHANISM[2:], "--sanitize", *DRAW, "--ledger", _ledger(tmp_path))
+    code, _, said = pate(*command, *OPEN, "--json")
+    assert code == 2
+    assert "too large a table" in said
+    assert not (tmp_path / "ledger.sqlite").exists()
 
 
 def test_a_lost_or_foreign_journal_is_a_new_charge(pate: Pate, votes: Path, tmp_path: Path) -> None:
@@ -434,6 +466,11 @@ def test_bad_votes_are_one_line_without_a_value(pate: Pate, tmp_path: Path, case
         (("--labels", "--classes", 1), "--classes = 1"),
         (("--labels", "--classes", 3), "VOTES = "),
         (("--plot", "chart.pdf"), "--plot = 'chart.pdf'"),
+        (
+            ("--sanitize", *DRAW, "--ledger", "sqlite:///l", "--plot", "chart.png"),
+            "--plot: is private; not with --draw",
+        ),
+        (("--sanitize", *DRAW, "--ledger", "sqlite:///l", "--unsound-p18"), "--unsound-p18: is private"),
         (("--dataset", "clinic"), "--dataset: is for --draw alone"),
         (("--again",), "--again: is for --draw alone"),
         (("--rho", 0.1), "--rho: is for --draw alone"),
