@@ -11,6 +11,7 @@ import logging
 import os
 import secrets
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -68,7 +69,11 @@ def dask(settings: TeacherSettings) -> Iterator[Call]:
 def ray(settings: TeacherSettings) -> Iterator[Call]:
     """Calls on a Ray cluster; a chunk takes one CPU and ``teachers.gpus`` GPUs, which Ray hands out."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Without gpus no chunk takes one.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "1")
+    if settings.address is None and "RAY_AUTH_MODE" not in os.environ:
+        # Read when ray is imported. Without it Ray would write a token into the home folder.
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     import ray as library
     from ray import exceptions
 
@@ -88,13 +93,17 @@ def ray(settings: TeacherSettings) -> Iterator[Call]:
             raise _no_cluster(settings, error) from None
         if settings.gpus and library.cluster_resources().get("GPU", 0) < settings.gpus:
             raise UserError(f"teachers.gpus = {settings.gpus:g}: the Ray cluster has fewer GPUs")
+        # Ray makes a function known to the cluster at its first call, which two threads must not do at once.
+        submitting = threading.Lock()
         remote = library.remote(guarded).options(
             num_cpus=1, num_gpus=settings.gpus, max_retries=ATTEMPTS - 1, retry_exceptions=False
         )
 
         def call(function: Callable[[Any], Any], job: Any) -> Any:
             try:
-                result = library.get(remote.options(name=function.__name__).remote(function, job))
+                with submitting:
+                    reference = remote.remote(function, job)
+                result = library.get(reference)
             except deaths:
                 raise lost(settings) from None
             except BaseException as error:
@@ -133,9 +142,6 @@ def _has_gpus(client: Any, gpus: float) -> bool:
 
 def _local_ray(settings: TeacherSettings, stack: contextlib.ExitStack) -> dict[str, Any]:
     """Arguments of ray.init for a cluster on this machine, for this run."""
-    if "RAY_AUTH_MODE" not in os.environ:
-        # Otherwise Ray would write a token into the home folder.
-        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     # Ray's own default is a folder that every user may read; its sockets' paths must be short.
     scratch = tempfile.TemporaryDirectory(prefix="pate-ray-", dir="/tmp", ignore_cleanup_errors=True)
     return {
