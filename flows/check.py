@@ -154,13 +154,12 @@ def _existing(path: Path) -> Path:
 
 def _disk(settings: Settings, shape: tuple[int, ...], record_bytes: int) -> int:
     """Bytes of a run: the teachers, the records in order of their shards while they train, and the votes."""
-    from teachers import networks
+    from teachers.trainers import Task, network_of
 
-    model = settings.teachers.model
-    if model.startswith("sklearn:"):
+    if settings.teachers.model.startswith("sklearn:"):
         kept = record_bytes
     else:
-        network = networks.build(model, shape, len(settings.data.class_names), 0)
+        network = network_of(Task(settings.teachers, settings.seed, shape, len(settings.data.class_names)), 0)
         kept = settings.teachers.count * sum(4 * p.numel() for p in network.parameters())
     return kept + 2 * record_bytes + 4 * charges.queries_asked(settings) * len(settings.data.class_names)
 

@@ -17,14 +17,15 @@ import torch
 from data.errors import UserError
 from data.examples import PrivateRecords
 from data.partition import Partition
-from teachers import calls, chunks, estimators, fitting, networks
-from teachers.groups import strategy_of, whole_groups
-from teachers.settings import TeacherSettings
+from teachers import calls, chunks, estimators, fitting, modules, networks
+from teachers.groups import on_its_device, strategy_of, whole_groups
+from teachers.settings import MODULE, TeacherSettings
 from teachers.shards import read_shards, remove_shards, write_shards
 from teachers.trainers import Task, Trainer, size_of_groups, trainer_of
 from teachers.workers import Mapper, Progress, pool, settled, silent, use_one_thread
 
 SHARDS = "shards"
+_RUNNERS = {"thread": "threads", "process": "processes", "dask": "Dask", "ray": "Ray"}
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,10 @@ def train_ensemble(
     missing = [each for each in ranges if chunks.manifest(folder, *each, key) is None]
     done = settings.count - sum(last - first for first, last in missing)
     progress(done, settings.count)
-    jobs = [ChunkJob(folder, first, last, settings, seed, shape, classes, key) for first, last in missing]
+    jobs = [
+        ChunkJob(folder, first, last, on_its_device(settings, number), seed, shape, classes, key)
+        for number, (first, last) in enumerate(missing)
+    ]
     run = mapper or pool(settings)
     sizes = {chunks.paths(folder, *each)[1].name: each[1] - each[0] for each in missing}
     try:
@@ -115,7 +119,7 @@ def complete(folder: Path, key: str, teachers: int) -> bool:
 
 def described(settings: TeacherSettings, shape: tuple[int, ...], classes: int) -> str:
     """How these teachers will be trained, in one line, from the settings and the input's shape alone."""
-    side = f"{settings.workers} {'threads' if settings.runner == 'thread' else 'processes'}"
+    side = f"{settings.workers} at a time by {_RUNNERS[settings.runner]}"
     place = "" if settings.model.startswith(estimators.PREFIX) else f" on {fitting.device_of(settings.device)}"
     how = "one after another"
     if strategy_of(settings) == "vectorised":
@@ -132,5 +136,7 @@ def check(settings: TeacherSettings, shape: tuple[int, ...], classes: int) -> No
         raise UserError(f"teachers.device = {settings.device!r}: this machine has no CUDA device; use auto or cpu")
     if settings.model.startswith(estimators.PREFIX):
         estimators.check(settings.model, settings.params, math.prod(shape), classes)
+    elif settings.model.startswith(MODULE):
+        modules.check(settings, shape, classes, strategy_of(settings) == "vectorised")
     else:
         networks.build(settings.model, shape, classes, 0)

@@ -26,6 +26,14 @@ def device_of(name: str) -> str:
     return name
 
 
+def spread(name: str, number: int) -> str:
+    """The device of job ``number`` where ``teachers.device`` leaves the choice among several GPUs: each in turn."""
+    device = device_of(name)
+    return (
+        f"cuda:{number % torch.cuda.device_count()}" if device == "cuda" and torch.cuda.device_count() > 1 else device
+    )
+
+
 def fit(
     network: nn.Module,
     features: np.ndarray,
@@ -53,7 +61,7 @@ def fit(
     inputs = as_input(features).to(device)
     wanted = _as_targets(targets).to(device)
     generator = torch.Generator().manual_seed(seed)
-    step = _adamw(list(network.parameters()), weight_decay)
+    step = _adamw([p for p in network.parameters() if p.requires_grad], weight_decay)
     batches = -(-len(inputs) // batch_size)
     steps = max(epochs * batches, 1)
     finite = len(inputs) > 0

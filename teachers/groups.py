@@ -10,7 +10,7 @@ import math
 from typing import Literal
 
 from teachers import estimators
-from teachers.fitting import device_of
+from teachers.fitting import device_of, spread
 from teachers.settings import MODULE, NETWORKS, TeacherSettings
 
 Strategy = Literal["loop", "vectorised"]
@@ -72,3 +72,13 @@ def whole_groups(chunk: int, size: int) -> int:
     36
     """
     return -(-chunk // size) * size
+
+
+def on_its_device(settings: TeacherSettings, number: int) -> TeacherSettings:
+    """The settings of job ``number`` of this machine: with several GPUs, each job on the next of them.
+
+    On a cluster the scheduler decides what a worker sees.
+    """
+    if settings.runner not in ("thread", "process"):
+        return settings
+    return settings.model_copy(update={"device": spread(settings.device, number)})

@@ -15,6 +15,17 @@ def model_name(value: str) -> str:
     raise ValueError(f"must be one of {', '.join(NETWORKS)}, or sklearn:<import path of an estimator>")
 
 
+def teacher_model(value: str) -> str:
+    """What :func:`model_name` takes, or ``module:<import path>`` of a network of the user's own."""
+    if value.startswith(MODULE) and value.removeprefix(MODULE).count(".") >= 1:
+        return value
+    try:
+        return model_name(value)
+    except ValueError:
+        allowed = f"{', '.join(NETWORKS)}, or sklearn:<import path of an estimator>, or module:<import path>"
+        raise ValueError(f"must be one of {allowed}") from None
+
+
 class TeacherSettings(BaseModel):
     """The ensemble: one model of one kind on each shard."""
 
@@ -22,7 +33,10 @@ class TeacherSettings(BaseModel):
 
     count: int = Field(250, ge=1, le=1_000_000, title="Number of teachers", description="As many as shards, n.")
     model: str = Field(
-        "mlp", title="Model", description="logistic, mlp, cnn, or sklearn: and the import path of a classifier."
+        "mlp",
+        title="Model",
+        description="logistic, mlp, cnn, or an import path: sklearn: of a classifier, module: of a callable "
+        "(shape, classes) that makes a torch module.",
     )
     epochs: int = Field(40, ge=1, title="Epochs", description="Passes of a network over its shard.")
     batch_size: int = Field(32, ge=1, title="Batch size", description="Records in a step of a network.")
@@ -95,7 +109,7 @@ class TeacherSettings(BaseModel):
         description="auto, cpu, cuda or cuda:NUMBER.",
     )
 
-    _model = field_validator("model")(model_name)
+    _model = field_validator("model")(teacher_model)
 
     @model_validator(mode="after")
     def _cluster(self) -> Self:

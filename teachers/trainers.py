@@ -11,8 +11,9 @@ teacher, CPU time: fitting 0.11 s, against 0.10 s to write and 0.16 s to read a 
 A forest's leaves disclose its records anyway: both files are equally private.
 """
 
+import contextlib
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,9 +22,9 @@ from torch import nn
 
 from data.examples import as_matrix
 from data.streams import stream
-from teachers import estimators, fitting, networks
+from teachers import estimators, fitting, modules, networks
 from teachers.groups import group_of, group_size, strategy_of
-from teachers.settings import TeacherSettings
+from teachers.settings import MODULE, TeacherSettings
 from teachers.vectorised import Place, train_group
 
 Tensors = dict[str, torch.Tensor]
@@ -61,11 +62,17 @@ def trainer_of(settings: TeacherSettings) -> Trainer:
     return train_groups if strategy_of(settings) == "vectorised" else train_networks
 
 
+def network_of(task: Task, seed: int) -> nn.Module:
+    """A teacher's network, of ours or the user's own, with initial weights of a seed."""
+    build = modules.build if task.settings.model.startswith(MODULE) else networks.build
+    return build(task.settings.model, task.shape, task.classes, seed)
+
+
 def size_of_groups(task: Task) -> int:
     """How many teachers are one computation (:mod:`teachers.groups`)."""
     if strategy_of(task.settings) == "loop":
         return 1
-    network = networks.build(task.settings.model, task.shape, task.classes, 0)
+    network = network_of(task, 0)
     return group_size(task.settings, task.shape, sum(p.numel() for p in network.parameters()))
 
 
@@ -128,7 +135,7 @@ def voter(features: np.ndarray, task: Task, batch: int) -> Callable[[int, Tensor
 def _initial(teacher: int, task: Task) -> tuple[nn.Module, int]:
     """A teacher's network with its initial weights, and the seed of its records' order."""
     seed = stream(task.seed, "teacher", teacher)
-    network = networks.build(task.settings.model, task.shape, task.classes, stream(seed, "weights"))
+    network = network_of(task, stream(seed, "weights"))
     return network, stream(seed, "order")
 
 
@@ -144,20 +151,38 @@ def _train_network(shard: Shard, task: Task) -> Tensors | None:
         return None
     settings = task.settings
     network, seed = _initial(shard.teacher, task)
-    finite = fitting.fit(
-        network,
-        shard.features,
-        shard.labels,
-        epochs=settings.epochs,
-        batch_size=settings.batch_size,
-        learning_rate=settings.learning_rate,
-        weight_decay=settings.weight_decay,
-        seed=seed,
-        device=settings.device,
-        shift=settings.shift,
-        mixed=settings.precision == "mixed",
-    )
-    return {name: tensor.detach().contiguous() for name, tensor in network.state_dict().items()} if finite else None
+    with _own_faults(settings):
+        finite = fitting.fit(
+            network,
+            shard.features,
+            shard.labels,
+            epochs=settings.epochs,
+            batch_size=settings.batch_size,
+            learning_rate=settings.learning_rate,
+            weight_decay=settings.weight_decay,
+            seed=seed,
+            device=settings.device,
+            shift=settings.shift,
+            mixed=settings.precision == "mixed",
+        )
+        # Cloned: weights that a module ties are one tensor under two names, which no safetensors file holds.
+        return {name: tensor.detach().clone() for name, tensor in network.state_dict().items()} if finite else None
+    return None
+
+
+@contextlib.contextmanager
+def _own_faults(settings: TeacherSettings) -> Iterator[None]:
+    """A user's module may fail on the records or weights of one shard: that is no error, the fixed vote stands in.
+
+    The text could quote private values, and that a shard failed is private too. Faults of memory or disk propagate.
+    """
+    try:
+        yield
+    except (MemoryError, OSError):
+        raise
+    except Exception:
+        if not settings.model.startswith(MODULE):
+            raise
 
 
 def _estimator_scores(features: np.ndarray, task: Task, batch: int) -> Scores:
@@ -175,12 +200,14 @@ def _estimator_scores(features: np.ndarray, task: Task, batch: int) -> Scores:
 
 def _network_scores(features: np.ndarray, task: Task, batch: int) -> Scores:
     device = fitting.device_of(task.settings.device)
-    network = networks.build(task.settings.model, task.shape, task.classes, 0).to(device)
+    network = network_of(task, 0).to(device)
     # Few inputs are kept as they are put in; many are made anew for each teacher.
     held = list(fitting.input_blocks(features, batch, device)) if features.size <= _HELD else None
 
-    def scores(teacher: int, kept: Tensors) -> np.ndarray:
+    def scores(teacher: int, kept: Tensors) -> np.ndarray | None:
         network.load_state_dict(kept)
-        return fitting.outputs(network, held or fitting.input_blocks(features, batch, device))
+        with _own_faults(task.settings):
+            return fitting.outputs(network, held or fitting.input_blocks(features, batch, device))
+        return None
 
     return scores

@@ -6,13 +6,14 @@ teacher, hence one vote of each row, and the number of votes of a row is always 
 
 import secrets
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from data.errors import UserError
 from teachers import chunks
+from teachers.groups import on_its_device
 from teachers.settings import TeacherSettings
 from teachers.shards import load_array, save_array
 from teachers.trainers import Task, voter
@@ -76,7 +77,17 @@ def collect(
     task = Task(settings, index.seed, tuple(features.shape[1:]), classes)
     # A folder of its own for this call: a worker that an ended run left behind finds none to write into.
     where = folder.parent / VOTING / secrets.token_hex(8)
-    jobs = [VoteJob(folder, *each, index.key, where / "queries.npy", task, batch) for each in index.chunks]
+    jobs = [
+        VoteJob(
+            folder,
+            *each,
+            index.key,
+            where / "queries.npy",
+            replace(task, settings=on_its_device(settings, number)),
+            batch,
+        )
+        for number, each in enumerate(index.chunks)
+    ]
     sizes = {f"counts-{first:07d}-{last:07d}.npy": last - first for first, last in index.chunks}
     counts = np.zeros((len(features), classes), dtype=np.int32)
     done = 0

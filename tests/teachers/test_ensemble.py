@@ -249,9 +249,9 @@ def test_what_trains_the_teachers_is_said_in_a_line() -> None:
         for update in ({"device": "cpu", "group": None}, {"device": "cpu", "model": "cnn"}, {"model": FOREST.model})
     }
     assert said == {
-        "8 teachers, vectorised in groups of 8 on cpu; 2 threads",
-        "8 teachers, one after another on cpu; 2 threads",
-        "8 teachers, one after another; 2 threads",
+        "8 teachers, vectorised in groups of 8 on cpu; 2 at a time by threads",
+        "8 teachers, one after another on cpu; 2 at a time by threads",
+        "8 teachers, one after another; 2 at a time by threads",
     }
 
 

@@ -30,6 +30,17 @@ def test_networks_start_from_the_seed_alone(model: str, shape: tuple[int, ...]) 
     assert fitting.probabilities(networks.build(model, shape, 10, 0), images[:0]).shape == (0, 10)
 
 
+def test_jobs_take_the_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With several GPUs and the choice left, each job is on the next; a named device stays."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    assert [fitting.spread("auto", job) for job in range(4)] == ["cuda:0", "cuda:1", "cuda:2", "cuda:0"]
+    assert fitting.spread("cuda:1", 5) == "cuda:1"
+    assert fitting.spread("cpu", 5) == "cpu"
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    assert fitting.spread("auto", 5) == "cuda"
+
+
 @pytest.mark.parametrize(("model", "shape"), [("cnn", (104,)), ("cnn", (1, 3, 3)), ("resnet", (1, 8, 8))])
 def test_a_network_that_does_not_go_with_the_data_is_refused(model: str, shape: tuple[int, ...]) -> None:
     """Convolutions on a table and unknown names: one line that says what is allowed."""
