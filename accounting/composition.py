@@ -130,7 +130,9 @@ def homogeneous_delta(epsilon: float, count: int, total: float) -> float:
     lies, gain = lies[some], gain[some]
     log_law = gammaln(count + 1) - gammaln(lies + 1) - gammaln(count - lies + 1)
     log_law = log_law - count * np.logaddexp(0.0, -epsilon) - lies * epsilon
-    return float(np.sum(np.exp(log_law) * -np.expm1(-gain))) * (1 + 1e-10)
+    # A few units in the last place of the largest terms above, which grow with the count.
+    rounding = 2.0**-49 * (3 * gammaln(count + 2) + count * (1 + epsilon))
+    return float(np.sum(np.exp(log_law + rounding) * -np.expm1(-gain))) * (1 + 1e-10)
 
 
 def zcdp(events: Sequence[Event], delta: float) -> Composition:

@@ -47,6 +47,8 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     low, high = 0.0, 1.0
     while exceeds(high):
         low, high = high, 2 * high
+        if math.isinf(high):
+            return high
     while high - low > PRECISION * high and high > 1e-300:
         middle = 0.5 * (low + high)
         low, high = (middle, high) if exceeds(middle) else (low, middle)

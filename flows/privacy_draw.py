@@ -137,7 +137,8 @@ def _number(options: Options, at: Desk, release: Release, classes: int, mechanis
         epsilon = sanitized.estimate(float(held[0]) * testing.STEP, event, options.delta)
         # The noise's scale is private itself: known only where its logarithm was released too.
         known = len(held) > 1
-        noise = math.exp(float(held[1]) * testing.STEP) * event.sigma_ss if known else None
+        # The noise may have made it larger than floats hold.
+        noise = math.exp(min(float(held[1]) * testing.STEP, 300.0)) * event.sigma_ss if known else None
         return Number(epsilon, event.order, True, {"noise_std": noise, "beta": event.beta, "sigma_ss": event.sigma_ss})
     found = guarantee(event, options.delta)
     passed, out = bool(held[0]), options.drawing.out

@@ -74,6 +74,20 @@ def test_equal_mechanisms_compose_optimally(epsilon: float, count: int, share: f
     assert exact_homogeneous(epsilon, count, smallest) <= 1e-3
 
 
+def test_a_million_equal_mechanisms_are_rounded_up() -> None:
+    """Log-factorials of a million have fewer digits after the point: the profile is above 30 digits' all the same."""
+    epsilon, count, total = 1e-3, 1_000_000, 3.0
+    with mp.workdps(30):
+        e, t, lies = mp.mpf(epsilon), mp.mpf(total), 492_000
+        truth, exact = mp.exp(e) / (1 + mp.exp(e)), mp.mpf(0)
+        term = mp.binomial(count, lies) * truth ** (count - lies) * (1 - truth) ** lies
+        while (gain := (count - 2 * lies) * e - t) > 0:
+            exact -= term * mp.expm1(-gain)
+            term *= mp.mpf(count - lies) / (lies + 1) * (1 - truth) / truth
+            lies += 1
+    assert exact <= homogeneous_delta(epsilon, count, total) <= exact * (1 + mp.mpf(10) ** -6)
+
+
 def test_the_optimum_at_the_theorems_own_points() -> None:
     """KOV, Theorem 3.3: (k - 2i) epsilon at delta_i, written as in the paper."""
     epsilon, k = 0.3, 20

@@ -79,6 +79,11 @@ def test_the_analytic_epsilon_is_the_smallest(mu: float, delta: float) -> None:
     assert found == pytest.approx(get_epsilon_gaussian(1 / mu, delta), rel=1e-6, abs=1e-7)
 
 
+def test_noise_next_to_nothing_has_no_finite_epsilon() -> None:
+    """Where epsilon is beyond floats it is infinite, and found."""
+    assert gaussian_epsilon(1e170, 1e-5) == math.inf
+
+
 def test_the_classic_sigma_is_the_textbooks_and_more_than_needed() -> None:
     """sqrt(2 ln(1.25/delta))/epsilon; the analytic calibration needs less."""
     assert classic_sigma(0.5, 1e-5, 3.0) == pytest.approx(3 * math.sqrt(2 * math.log(1.25e5)) / 0.5)

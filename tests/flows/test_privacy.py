@@ -263,6 +263,17 @@ def test_the_noises_scale_is_told_where_it_was_paid_for(pate: Pate, votes: Path,
     assert event.event == sanitized.event(16.0, sigma_log_scale=20.0)
 
 
+def test_any_noise_on_the_scale_gives_a_number(
+    pate: Pate, votes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A logarithm beyond what exponentials hold is shown as a large number, not as an error after the charge."""
+    monkeypatch.setattr(privacy_draw.testing, "rounded", lambda *_: 2**30)
+    command = ("privacy", votes, *MECHANISM, "--sanitize", *DRAW, "--ledger", _ledger(tmp_path), "--json")
+    code, found, _ = pate(*command, *OPEN, "--sigma-log-scale", 1e6)
+    assert code == 0
+    assert 1e100 < found["epsilon"]["sanitized"]["noise_std"] < np.inf
+
+
 # These votes are 43 changes away from a cost above 0.12, and none from one above 0.005; nineteen are asked for.
 PASSES, FAILS = 0.12, 0.005
 
