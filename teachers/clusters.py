@@ -39,7 +39,7 @@ def dask(settings: TeacherSettings) -> Iterator[Call]:
         try:
             target = settings.address or stack.enter_context(_local_dask(settings.workers))
             client = stack.enter_context(Client(target, timeout=_CONNECT_SECONDS, set_as_default=False))
-        except (OSError, TimeoutError, ValueError, TypeError) as error:
+        except Exception as error:
             raise _no_cluster(settings, error) from None
         if resources and not _has_gpus(client, settings.gpus):
             raise UserError(
@@ -89,7 +89,7 @@ def ray(settings: TeacherSettings) -> Iterator[Call]:
             arguments = {"address": settings.address} if settings.address else _local_ray(settings, stack)
             stack.callback(library.shutdown)
             library.init(**arguments, log_to_driver=False, logging_level=logging.CRITICAL)
-        except (OSError, RuntimeError, ValueError, TimeoutError, exceptions.RayError) as error:
+        except Exception as error:
             raise _no_cluster(settings, error) from None
         if settings.gpus and library.cluster_resources().get("GPU", 0) < settings.gpus:
             raise UserError(f"teachers.gpus = {settings.gpus:g}: the Ray cluster has fewer GPUs")

@@ -187,6 +187,18 @@ def test_a_scheduler_that_does_not_answer_is_a_users_error(monkeypatch: pytest.M
         list(pool(away)(fail, [None]))
 
 
+def test_where_teachers_run_is_no_part_of_what_they_are() -> None:
+    """Another runner, cluster or number of workers finds the same teachers up to date."""
+    from flows.config import build
+    from flows.stages import stage_named
+    from tests.flows.small import SMALL
+
+    here = build(SMALL)
+    moved = {"runner": "dask", "workers": 9, "address": "tls://scheduler:8786", "gpus": 1, "chunk": 3}
+    there = build(SMALL | {"teachers": SMALL["teachers"] | moved})
+    assert stage_named("teach").settings(here) == stage_named("teach").settings(there)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
