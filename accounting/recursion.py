@@ -58,9 +58,11 @@ SLACK = 1e-4
 _TILTS = np.array([0.0, 0.1, 0.25, 0.5, 1.0])
 _TOLERANCE = np.array([0.005, 0.005, 0.005, 0.0075, 0.1])
 _SQRT2 = math.sqrt(2.0)
-# Beyond these the recursion is not tried: noise below 1.5 votes; lattices of more points than this.
+# Beyond these the recursion is not tried: noise below 1.5 votes; lattices of more points than this; tests with so
+# little noise that they need a far larger lattice than answers.
 LARGEST_SHIFT = 0.67
-LARGEST_LATTICE = 20_000
+LARGEST_LATTICE = 6000
+LARGEST_TEST = 4.0  # test shift over answer shift
 
 
 @dataclass(frozen=True)
@@ -241,7 +243,7 @@ def epsilons(
         # A test's log ratios, 0.8 shift, should not be far below a step.
         step = min(step, max(0.5 * test_shift, 0.5 * step))
     last = _far_point(mu, 1e-3 * delta, step)
-    if max(shift, test_shift) > LARGEST_SHIFT or last > LARGEST_LATTICE:
+    if max(shift, test_shift) > LARGEST_SHIFT or test_shift > LARGEST_TEST * shift or last > LARGEST_LATTICE:
         return [gaussian(cap) for cap in answers]
     grid = lattice(step, 10.5 * max(_SQRT2 * shift, test_shift))
     # Near the result the profile falls about as that of a Gaussian of 0.64 times the variance.
