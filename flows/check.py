@@ -21,6 +21,7 @@ from data.private import ignored_columns, load_private
 from data.public import table_encoder
 from data.split import rows_of
 from flows import charges
+from flows.given_votes import file_of
 from flows.settings import Settings
 
 FEW_UNITS_A_SHARD = 10
@@ -158,6 +159,8 @@ def _disk(settings: Settings, shape: tuple[int, ...], record_bytes: int) -> int:
 
     if settings.teachers.model.startswith("sklearn:"):
         kept = record_bytes
+    elif file_of(settings) is not None:
+        kept = 0
     else:
         network = network_of(Task(settings.teachers, settings.seed, shape, len(settings.data.class_names)), 0)
         kept = settings.teachers.count * sum(4 * p.numel() for p in network.parameters())

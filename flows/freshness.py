@@ -16,6 +16,7 @@ from data.errors import UserError
 from data.private import keyed_digest, source_files
 from data.store import Manifest, StageRecord, digest, stage_key
 from flows.context import Context
+from flows.given_votes import file_of
 from flows.settings import Settings
 
 
@@ -60,7 +61,7 @@ class Status:
 def content_digests(context: Context) -> dict[str, str]:
     """Keyed digests of the files behind the private, public and test parts.
 
-    Keyed, the public ones too: with one set split by unit they are the same file.
+    Keyed, the public ones too: with one set split by unit they are the same file. Votes made elsewhere are private.
     """
     fields = ("private", "public", "test")
     files = {field: source_files(context.settings.data, field) for field in fields}
@@ -68,7 +69,11 @@ def content_digests(context: Context) -> dict[str, str]:
     for other in ("public", "test"):
         if files[other] != files["private"] and known[files[other]] == known[files["private"]]:
             raise UserError(f"data.{other}: is a copy of data.private")
-    return {field: known[files[field]] for field in fields}
+    content = {field: known[files[field]] for field in fields}
+    votes = file_of(context.settings)
+    if votes is not None:
+        content["private"] = context.keyed("votes", content["private"], keyed_digest((votes,), context.key))
+    return content
 
 
 def survey(context: Context, manifest: Manifest, stages: tuple[Stage, ...]) -> dict[str, Status]:

@@ -27,6 +27,7 @@ from flows.config import shown
 from flows.console import Console
 from flows.context import Context, Mapper, key_of, run_of
 from flows.freshness import Stage, Status
+from flows.given_votes import file_of
 from flows.purge import refuse_purged, report_again
 from flows.settings import Settings
 
@@ -185,8 +186,8 @@ def _opened(settings: Settings, console: Console, mapper: Mapper | None) -> tupl
     content = freshness.content_digests(context)["private"]
     if manifest.stages and manifest.content != content:
         raise UserError(
-            f"data.private: has changed since run directory {run.root} was made (or {run.root.parent / '.keys'} was "
-            "lost); use another --run"
+            f"data.private{' or teachers.model' if file_of(settings) else ''}: has changed since run directory "
+            f"{run.root} was made (or {run.root.parent / '.keys'} was lost); use another --run"
         )
     # Before any stage ended nothing was made from the content: a file may still be mended.
     return context, dataclasses.replace(manifest, run_id=run_id, dataset=settings.data.name, content=content)

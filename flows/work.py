@@ -19,7 +19,7 @@ from data.partition import read_partition, write_partition
 from data.private import ignored_columns, load_private
 from data.public import image_form, load_public, load_test, table_encoder
 from data.store import digest, read_json, write_json
-from flows import charges
+from flows import charges, given_votes
 from flows.context import Context
 from flows.settings import Settings
 from flows.statement import labels_statement
@@ -63,7 +63,11 @@ def check(settings: Settings) -> None:
     if asked > len(public.ids):
         raise UserError(f"queries.count = {asked}: must be at most the {len(public.ids)} public inputs")
     shape = public.features.shape[1:]
-    check_teachers(settings.teachers, shape, classes)
+    votes = given_votes.file_of(settings)
+    if votes is None:
+        check_teachers(settings.teachers, shape, classes)
+    else:
+        given_votes.counts(settings, votes)
     check_student(settings.student, shape, classes)
     if settings.baseline.enabled:
         build_baseline(settings.baseline, shape, classes, 0)
@@ -82,10 +86,15 @@ def partition(context: Context) -> None:
 
 
 def teach(context: Context) -> None:
-    """One teacher a shard. Released: nothing."""
+    """One teacher a shard; of votes made elsewhere, all of them as counts. Released: nothing."""
     from teachers.ensemble import described, train_ensemble
 
     settings = context.settings
+    votes = given_votes.file_of(settings)
+    if votes is not None:
+        context.console.say(f"teach: {settings.teachers.count} teachers' votes were made elsewhere; nothing to train")
+        write_votes(context.run.private / "teachers" / "votes.parquet", given_votes.counts(settings, votes))
+        return
     records = _private_records(context)
     shape, classes = records.features.shape[1:], len(settings.data.class_names)
     context.console.say(f"teach: {described(settings.teachers, shape, classes)}")
@@ -119,10 +128,14 @@ def vote(context: Context) -> None:
 
     settings = context.settings
     public = _public(context)
-    ids = read_queries(context.run.release / "queries.parquet")
+    rows = rows_with_ids(public, read_queries(context.run.release / "queries.parquet"))
+    if given_votes.file_of(settings) is not None:
+        given = read_votes(context.run.private / "teachers" / "votes.parquet")
+        write_votes(context.run.private / "votes.parquet", given[rows])
+        return
     counts = collect(
         context.run.private / "teachers",
-        public.features[rows_with_ids(public, ids)],
+        public.features[rows],
         len(settings.data.class_names),
         settings.teachers,
         progress=context.console.bar("vote"),

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 NETWORKS = ("logistic", "mlp", "cnn")
 MODULE = "module:"
+VOTES = "votes:"
 
 
 def model_name(value: str) -> str:
@@ -16,13 +17,15 @@ def model_name(value: str) -> str:
 
 
 def teacher_model(value: str) -> str:
-    """What :func:`model_name` takes, or ``module:<import path>`` of a network of the user's own."""
+    """What :func:`model_name` takes, ``module:<import path>`` of a network of the user's own, or ``votes:<file>``."""
+    if value.startswith(VOTES) and value != VOTES:
+        return value
     if value.startswith(MODULE) and value.removeprefix(MODULE).count(".") >= 1:
         return value
     try:
         return model_name(value)
     except ValueError:
-        allowed = f"{', '.join(NETWORKS)}, or sklearn:<import path of an estimator>, or module:<import path>"
+        allowed = f"{', '.join(NETWORKS)}, sklearn:<import path of an estimator>, module:<import path> or votes:<file>"
         raise ValueError(f"must be one of {allowed}") from None
 
 
@@ -36,7 +39,7 @@ class TeacherSettings(BaseModel):
         "mlp",
         title="Model",
         description="logistic, mlp, cnn, or an import path: sklearn: of a classifier, module: of a callable "
-        "(shape, classes) that makes a torch module.",
+        "(shape, classes) that makes a torch module; or votes: and a file of votes made elsewhere.",
     )
     epochs: int = Field(40, ge=1, title="Epochs", description="Passes of a network over its shard.")
     batch_size: int = Field(32, ge=1, title="Batch size", description="Records in a step of a network.")
