@@ -22,7 +22,7 @@ from data.store import (
     write_release_manifest,
     write_text,
 )
-from flows import freshness
+from flows import freshness, own_code
 from flows.config import shown
 from flows.console import Console
 from flows.context import Context, Mapper, key_of, run_of
@@ -84,7 +84,10 @@ STAGES: tuple[Stage, ...] = (
         3,
         ("partition",),
         (),
-        lambda s: [_dump(s, "teachers", "runner", "workers", "address", "gpus", "chunk", "device")],
+        lambda s: [
+            _dump(s, "teachers", "runner", "workers", "address", "gpus", "chunk", "device"),
+            *own_code.digests(s.teachers.model),
+        ],
         lambda s: ("private/teachers",),
     ),
     Stage(
