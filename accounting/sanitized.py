@@ -16,6 +16,7 @@ sigma_ss = 4 sqrt(order), so that releasing f costs about 0.07 at any order.
 """
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from accounting import cells, conversion, curves
@@ -24,6 +25,7 @@ from accounting.events import Sanitized
 
 ORDERS = (4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 12.0, 14.0, 16.0, 20.0, 25.0, 32.0, 40.0)
 """What a plan chooses from when no order is given."""
+_THREADS = 2  # each holds a table
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,12 @@ def plan(
     mechanism = cells.fixed_queries(mechanism)
     queries = votes if isinstance(votes, Positions) else cells.positions(votes, mechanism)
     orders = ORDERS if order is None else (order,)
-    plans = [_planned(queries, mechanism, delta, event(o, beta, sigma_ss, sigma_log_scale)) for o in orders]
+
+    def planned(each: float) -> Plan:
+        return _planned(queries, mechanism, delta, event(each, beta, sigma_ss, sigma_log_scale))
+
+    with ThreadPoolExecutor(_THREADS) as threads:
+        plans = list(threads.map(planned, orders))
     return min(plans, key=lambda found: found.epsilon + found.noise_std)
 
 
