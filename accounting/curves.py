@@ -81,7 +81,8 @@ def _tested(event: Tested, alpha: Array, exact: bool) -> Array:
 
     The distance moves by at most 1, so the test is one released bit. Orders above the event's are not covered: inf.
     """
-    test = threshold_test(event.sigma_d, alpha) if exact else gaussian_bound(1 / event.sigma_d, alpha)
+    # A plan on votes chooses sigma_d by looking at them: no trace of it may be kept.
+    test = threshold_test(event.sigma_d, alpha, kept=False) if exact else gaussian_bound(1 / event.sigma_d, alpha)
     refusal = -float(log_ndtr(-ndtri(event.delta) - 1 / event.sigma_d))
     return np.where(alpha <= event.order, np.maximum(event.rho + test, refusal), np.inf)
 

@@ -14,7 +14,7 @@ transcript. Votes come in blocks: equal histograms are looked at once.
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from accounting import conversion as convert
+from accounting import curves as worst_cases
 from accounting import exact, one_atom, outcomes, p18
 from accounting.events import InteractiveGNMax, NoisyMax, Thresholded
 from accounting.suprema import checked_orders
@@ -38,8 +39,9 @@ _BLOCK = 1 << 13  # queries whose costs at all orders are held at once
 _SAMPLE = 1 << 14  # different queries beyond which a sample of them tells which orders to look at
 _AROUND = 8  # orders of the literature's bound on either side of the sample's best
 _THREADS = 4  # each holds some 100 MB
-# Around the best order of the one-atom bound without the supremum, less 1: where it is best with it.
-_NEAR_UNCAPPED = (0.85, 1.35)
+# Orders at which the supremum over all votes is certified, less 1: the textbook's best times these. A lower cost has a
+# higher best order.
+_CERTIFIED = (0.9, 4.5)
 
 
 @dataclass(frozen=True)
@@ -213,14 +215,16 @@ def figures(
 ) -> dict[str, Figure]:
     """:func:`epsilons` of what :func:`distinct` found. PRIVATE."""
     alpha = np.unique(checked_orders(orders))
+    queries = round(sum(float(piece.times.sum()) for piece in pieces))
+    certified = _certified_orders(queries, event, alpha, delta, conversion)
     different = sum(len(piece.votes) for piece in pieces)
     if different <= _SAMPLE:
-        return _figures(pieces, event, alpha, alpha, delta, conversion, None)
+        return _figures(pieces, event, alpha, alpha, certified, delta, conversion, None)
     sampled = _sample(pieces, -(-different // _SAMPLE))
-    guess = _figures(sampled, event, alpha, alpha, delta, conversion, None)
+    guess = _figures(sampled, event, alpha, alpha, certified, delta, conversion, None)
     centre = int(np.searchsorted(alpha, guess[NUMBERS[0]].order))
     around = alpha[max(centre - _AROUND, 0) : centre + _AROUND + 1]
-    return _figures(pieces, event, alpha, around, delta, conversion, guess)
+    return _figures(pieces, event, alpha, around, certified, delta, conversion, guess)
 
 
 def _sample(pieces: Sequence[Queries], step: int) -> list[Queries]:
@@ -238,6 +242,7 @@ def _figures(
     event: NoisyMax,
     alpha: Array,
     literature_orders: Array,
+    certified: Array,
     delta: float,
     conversion: convert.Conversion,
     guess: dict[str, Figure] | None,
@@ -248,29 +253,47 @@ def _figures(
     curve = literature(pieces, event)(literature_orders)[0]
     literature_figure = Figure(*convert.epsilon(curve, literature_orders, delta, conversion, warn=False), None)
 
-    def best(curves: Curves, name: str, near: Array | None, among: Array = alpha) -> list[tuple[float, float]]:
+    def best(curves: Curves, name: str, among: Array, near: Array | None = None) -> list[tuple[float, float]]:
         if guess is not None:
-            centre = int(np.searchsorted(alpha, guess[name].order))
-            beside = alpha[max(centre - 1, 0) : centre + 2]
-            found = _at(curves, beside, delta, conversion)
-            if len(beside) == 3 and found[0][1] == beside[1]:
+            centre = int(np.searchsorted(among, guess[name].order))
+            beside = among[max(centre - 1, 0) : centre + 2]
+            found = _at(curves, beside, delta, conversion) if len(beside) == 3 else []
+            if found and found[0][1] == beside[1]:
                 return found
         return smallest(curves, among, delta, conversion, near)
 
     capped, uncapped = one_atom_totals(pieces, event)
-    centre = guess[NUMBERS[1]].order if guess else smallest(uncapped, alpha, delta, conversion)[0][1]
-    # The smaller of two convex curves need not be convex: what is found is the best nearby, or next to it.
-    low, high = (1 + (centre - 1) * factor for factor in _NEAR_UNCAPPED)
-    nearby = alpha[(alpha >= low) & (alpha <= high) | (alpha == centre)]
-    (bound, order), bound_forward = best(capped, NUMBERS[1], None, nearby)
+    plain = best(uncapped, NUMBERS[1], alpha)
+    # The smaller of two convex curves need not be convex: what is found with the supremum is the best, or next to it.
+    under = best(capped, NUMBERS[1], certified) if len(certified) else plain
+    (bound, order), bound_forward = (min(pair) for pair in zip(under, plain, strict=True))
     # The exact cost is smaller, its best order a little larger.
     near = 1 + (order - 1) * np.array([0.7, 1.1, 1.6, 2.4])
-    (worst, worst_order), worst_forward = best(exact_totals(pieces, event), NUMBERS[2], near)
+    (worst, worst_order), worst_forward = best(exact_totals(pieces, event), NUMBERS[2], alpha, near)
     return {
         NUMBERS[0]: literature_figure,
         NUMBERS[1]: Figure(bound, order, bound_forward[0]),
         NUMBERS[2]: Figure(worst, worst_order, worst_forward[0]),
     }
+
+
+def _certified_orders(
+    queries: int, event: NoisyMax, alpha: Array, delta: float, conversion: convert.Conversion
+) -> Array:
+    """Orders at which the supremum over all votes is used. They depend on how many queries there are, not on votes, and
+    all are certified here: what is kept of that (accounting.suprema) betrays no choice made by looking at votes."""
+    if isinstance(event, Thresholded):
+        # A cap on answers says something where the event is about as many queries.
+        answers = min(event.answers, queries) if event.queries >= queries and event.answers else queries
+        asked: NoisyMax = replace(event, queries=queries, answers=answers)
+    else:
+        asked = replace(event, answers=queries)
+    _, centre = convert.epsilon(worst_cases.rdp(asked, alpha, "textbook"), alpha, delta, conversion, warn=False)
+    low, high = (1 + (centre - 1) * factor for factor in _CERTIFIED)
+    orders = alpha[(alpha >= low) & (alpha <= high)]
+    if len(orders):
+        worst_cases.rdp_per_answer(event, orders)
+    return orders
 
 
 def _at(curves: Curves, orders: Array, delta: float, conversion: convert.Conversion) -> list[tuple[float, float]]:

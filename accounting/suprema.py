@@ -2,7 +2,8 @@ r"""Certified suprema at any order: computed once on a coarse grid of orders, ke
 
 alpha -> (alpha - 1) D_alpha(P || Q) is convex (van Erven and Harremoes 2014, Corollary 2, arXiv 1206.2459), so its
 supremum over pairs is convex too, and it is 0 at alpha = 1: between two orders it lies below the chord of upper
-bounds, from 1 to the first order as well. The files hold numbers that depend on the noise alone, nothing private.
+bounds, from 1 to the first order as well. The files hold numbers that depend on the noise alone; for which noise and
+orders they were asked must not depend on votes either, as the folder is not private.
 """
 
 import math
@@ -23,7 +24,9 @@ Array = NDArray[np.float64]
 VERSION = 3
 
 
-def _certified(noise: str, orders: Array, certify: Callable[[Array], Array]) -> Array:
+def _certified(noise: str, orders: Array, certify: Callable[[Array], Array], kept: bool) -> Array:
+    if not kept:
+        return certify(orders)
     stored = certified_cache.read("suprema", noise, VERSION)
     keys = [repr(order) for order in orders.tolist()]
     missing = [key for key in keys if key not in stored]
@@ -46,7 +49,13 @@ def checked_orders(orders: object) -> Array:
     return alpha
 
 
-def _joined(noise: str, orders: object, certify: Callable[[Array], Array], bound: Callable[[Array], Array]) -> Array:
+def _joined(
+    noise: str,
+    orders: object,
+    certify: Callable[[Array], Array],
+    bound: Callable[[Array], Array],
+    kept: bool = True,
+) -> Array:
     alpha = checked_orders(orders)
     grid = np.array(certified_orders())
     inside = alpha <= grid[-1]
@@ -55,7 +64,7 @@ def _joined(noise: str, orders: object, certify: Callable[[Array], Array], bound
     result = bound(alpha)
     if not len(needed):
         return result
-    known = _certified(noise, grid[needed], certify)
+    known = _certified(noise, grid[needed], certify, kept)
     # (alpha - 1) D at the grid, with the point (1, 0) that every curve starts from.
     x = np.concatenate([[1.0], grid[needed]])
     y = np.concatenate([[0.0], (grid[needed] - 1) * known])
@@ -82,14 +91,18 @@ def gaussian_argmax(sigma: float, orders: object) -> Array:
     )
 
 
-def threshold_test(threshold_sigma: float, orders: object) -> Array:
-    """Upper bounds of the RDP of one released bit max_j v_j + N(0, threshold_sigma^2) >= T, for any T."""
+def threshold_test(threshold_sigma: float, orders: object, kept: bool = True) -> Array:
+    """Upper bounds of the RDP of one released bit max_j v_j + N(0, threshold_sigma^2) >= T, for any T.
+
+    Not ``kept``: computed anew and not stored, for noise that may have been planned on votes.
+    """
     threshold_sigma = _checked_noise("threshold_sigma", threshold_sigma)
     return _joined(
         f"gaussian-bit {threshold_sigma!r}",
         orders,
         lambda alpha: bit_supremum(1 / threshold_sigma, alpha),
         lambda alpha: gaussian_bound(1 / threshold_sigma, alpha),
+        kept,
     )
 
 

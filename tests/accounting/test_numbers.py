@@ -1,5 +1,6 @@
 """Every number of published votes, however their blocks are cut; ones from samples; what is refused."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -122,6 +123,25 @@ def test_sanitized_shows_the_cost_of_its_release() -> None:
         total = f + float(release_rdp(np.array([4.0]), found.more["beta"], found.more["sigma_ss"])[0])
         expected, _ = conversion.epsilon([total], [4.0], 1e-3, name, warn=False)
         assert found.epsilon == pytest.approx(expected, rel=1e-9)
+
+
+def test_what_is_kept_of_certified_numbers_is_the_same_for_all_votes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cache lies outside the private zone: neither its files nor the orders in them tell where votes are cheap."""
+    kept = []
+    for name, top in (("sure", 0.99), ("split", 0.4)):
+        monkeypatch.setenv("PATE_CACHE", str(tmp_path / name))
+        rest = (1 - top) / 2
+        votes = np.random.default_rng(7).multinomial(200, [top, rest, rest], size=40)
+        event = ConfidentGNMax(20.0, 100.0, 30.0, 40, 40)
+        data_dependent.epsilons([votes], event, [2.0, 3.0, 5.0, 8.0, 13.0, 20.0, 60.0], 1e-5)
+        tested.plan(votes, event, 1e-3, 4.0, pass_probability=0.3)
+        sanitized.plan(votes, event, 1e-3, 4.0)
+        files = sorted((tmp_path / name).rglob("*.json"))
+        kept.append({file.name: sorted(json.loads(file.read_text())["values"]) for file in files})
+    assert kept[0] == kept[1]
+    assert list(kept[0]) == ["gaussian-argmax-20.0-v3.json"]
 
 
 def test_a_sample_only_tells_where_to_look(monkeypatch: pytest.MonkeyPatch) -> None:
