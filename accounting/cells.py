@@ -40,7 +40,7 @@ _NEGLIGIBLE = 1e-9
 _TOTAL_BITS = 51
 _FINEST_UNIT = 40
 # What the slack was derived for, what a table may hold, and what rounding may do to a sum of powers.
-_MOST_CLASSES, _MOST_CELLS, _MOST_ROUNDING = 100_000, 40_000_000, 1e-3
+_MOST_CLASSES, _MOST_CELLS, _MOST_ROUNDING = 100_000, 20_000_000, 1e-3
 _BLOCK = 65_536
 
 
