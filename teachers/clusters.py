@@ -10,6 +10,7 @@ import itertools
 import logging
 import os
 import secrets
+import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -87,9 +88,11 @@ def ray(settings: TeacherSettings) -> Iterator[Call]:
         stack.enter_context(_quiet("ray"))
         try:
             arguments = {"address": settings.address} if settings.address else _local_ray(settings, stack)
+            _require_listener(settings.address)
             stack.callback(library.shutdown)
             library.init(**arguments, log_to_driver=False, logging_level=logging.CRITICAL)
-        except Exception as error:
+        # Where nobody answers Ray ends the process.
+        except (Exception, SystemExit) as error:
             raise _no_cluster(settings, error) from None
         if settings.gpus and library.cluster_resources().get("GPU", 0) < settings.gpus:
             raise UserError(f"teachers.gpus = {settings.gpus:g}: the Ray cluster has fewer GPUs")
@@ -152,6 +155,13 @@ def _local_ray(settings: TeacherSettings, stack: contextlib.ExitStack) -> dict[s
         "_node_ip_address": "127.0.0.1",
         "_temp_dir": stack.enter_context(scratch),
     }
+
+
+def _require_listener(address: str | None) -> None:
+    """Raises OSError where nobody listens at HOST:PORT: Ray itself would try for minutes."""
+    host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
+    if colon and port.isdecimal():
+        socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
 
 
 def _no_cluster(settings: TeacherSettings, error: BaseException) -> UserError | StageError:

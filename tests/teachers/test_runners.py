@@ -178,12 +178,20 @@ def test_a_missing_extra_is_named_before_anything_starts(runner: str, monkeypatc
         ensemble.check(SETTINGS.model_copy(update={"runner": runner}), (1, 8, 8), CLASSES)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("distributed") is None, reason="the extra pate[dask] is not installed")
-def test_a_scheduler_that_does_not_answer_is_a_users_error(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("runner", "address", "kind"),
+    [
+        pytest.param("dask", "tcp://127.0.0.1:1", "Dask scheduler", marks=RUNNERS[1].marks),
+        pytest.param("ray", "127.0.0.1:1", "Ray cluster", marks=RUNNERS[2].marks),
+    ],
+)
+def test_a_cluster_that_does_not_answer_is_a_users_error(
+    runner: str, address: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The setting, its value, and no traceback of the connection."""
     monkeypatch.setattr(clusters, "_CONNECT_SECONDS", 1)
-    away = SETTINGS.model_copy(update={"runner": "dask", "address": "tcp://127.0.0.1:1"})
-    with pytest.raises(UserError, match=r"^teachers\.address = 'tcp://127\.0\.0\.1:1': no Dask scheduler answers"):
+    away = SETTINGS.model_copy(update={"runner": runner, "address": address})
+    with pytest.raises(UserError, match=rf"^teachers\.address = '{address}': no {kind} answers there [^\n]*$"):
         list(pool(away)(fail, [None]))
 
 
