@@ -116,9 +116,9 @@ def _interrupt() -> KeyboardInterrupt:
 # What is deleted, which function then fails, and with what. Each is the inmost function that holds private values.
 FAULTS: list[tuple[str, str, Callable[[], BaseException]]] = [
     ("private/partition.parquet", "flows.work.load_private", Nasty),
-    ("private/teachers", "teachers.trainers._train_network", Nasty),
-    ("private/votes.parquet", "teachers.votes.vote", Nasty),
-    ("private/votes.parquet", "teachers.votes.vote", _interrupt),
+    ("private/teachers", "teachers.trainers.train_group", Nasty),
+    ("private/votes.parquet", "teachers.fitting.outputs", Nasty),
+    ("private/votes.parquet", "teachers.fitting.outputs", _interrupt),
     ("private/votes.parquet", "data.artifacts.pq.write_table", _full),
     ("release/labels.parquet", "aggregation.answering.answer", Nasty),
     ("release/baseline.safetensors", "baseline.dpsgd.noisy_step", Nasty),
