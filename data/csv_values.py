@@ -16,6 +16,8 @@ from data.errors import UserError
 MISSING = ("", "na", "n/a", "nan", "null", "none")
 TIME = pa.timestamp("us")
 _ISO = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:?\d{2})?)?$"
+# Days as people write them outside ISO, which leave open what is day and what is month.
+_OTHER_DATE = r"^\d{1,2}[./-]\d{1,2}[./-]\d{4}( \d{1,2}:\d{2}(:\d{2})?)?$"
 _ZONED = r":\d{2}(\.\d+)?(Z|[+-]\d{2}:?\d{2})$"
 # Numbers as people write them with a grouping mark, or with the decimal mark that data.decimal does not name.
 _GROUPED = {
@@ -87,14 +89,17 @@ def _times(column: pa.Array) -> pa.Array | None:
 _KINDS = (pa.float64(), pa.bool_(), TIME)
 
 
-def infer(batches: Iterable[pa.RecordBatch], names: tuple[str, ...], decimal: str, path: Path) -> pa.Schema:
+def infer(
+    batches: Iterable[pa.RecordBatch], names: tuple[str, ...], decimal: str, path: Path, *, only_iso: bool = True
+) -> pa.Schema:
     """The types of public columns: the first of number, true/false, date that every cell fits, else text.
 
-    A column without any value is text. Raises UserError for numbers written with a grouping or another decimal mark:
-    read as text they would be categories that no other row shares.
+    A column without any value is text. Raises UserError for numbers written with a grouping or another decimal mark,
+    and for dates that are not ISO (``only_iso``): read as text they would be categories that no other row shares.
     """
     left = {name: list(_KINDS) for name in names}
     grouped = dict.fromkeys(names, True)
+    dated = dict.fromkeys(names, only_iso)
     valued = dict.fromkeys(names, False)
     for batch in batches:
         for name in names:
@@ -105,9 +110,9 @@ def infer(batches: Iterable[pa.RecordBatch], names: tuple[str, ...], decimal: st
             # A cell has one type at most: with one that has a value, the first type to fit is the only one.
             left[name] = list(itertools.islice(fitting, 1) if valued[name] else fitting)
             if grouped[name] and pa.float64() not in left[name]:
-                grouped[name] = (
-                    pc.all(pc.match_substring_regex(_present(column), _GROUPED[decimal])).as_py() is not False
-                )
+                grouped[name] = _all_match(column, _GROUPED[decimal])
+            if dated[name] and not left[name]:
+                dated[name] = _all_match(column, _OTHER_DATE)
     fields = []
     for name in names:
         kind = left[name][0] if left[name] and valued[name] else pa.string()
@@ -116,5 +121,11 @@ def infer(batches: Iterable[pa.RecordBatch], names: tuple[str, ...], decimal: st
                 f"{path}: column {name!r} looks like numbers with a thousands separator or another decimal mark than "
                 f"{decimal!r}: write plain numbers, or set data.decimal"
             )
+        if valued[name] and not left[name] and dated[name]:
+            raise UserError(f"{path}: column {name!r} looks like dates that are not ISO: write them as 2020-01-31")
         fields.append(pa.field(name, kind))
     return pa.schema(fields)
+
+
+def _all_match(column: pa.Array, pattern: str) -> bool:
+    return pc.all(pc.match_substring_regex(_present(column), pattern)).as_py() is not False

@@ -79,7 +79,8 @@ def _csv(path: Path, field: str, encoding: str) -> Table:
 
 def _typed(path: Path, field: str, dialect: Dialect, names: tuple[str, ...]) -> tuple[TableFile, pa.Schema]:
     file = TableFile(path, field, dialect)
-    return file, csv_values.infer(tables.batches(file, names), names, dialect.decimal, path)
+    # Columns that no run uses are here too: what is wrong with a date is said where it is read.
+    return file, csv_values.infer(tables.batches(file, names), names, dialect.decimal, path, only_iso=False)
 
 
 def _named(kind: pa.DataType) -> str:

@@ -230,6 +230,17 @@ def test_decimal_mark(tmp_path: Path, decimal: str, cells: list[str]) -> None:
             load_private(bad, 0, encoder)
 
 
+@pytest.mark.parametrize("cells", [["31.01.2020", "1.2.2021"], ["01/31/2020 12:00", ""], ["31-01-2020", "n/a"]])
+def test_dates_outside_iso_are_refused(tmp_path: Path, cells: list[str]) -> None:
+    """As text each day would be a category that hardly another row shares; one cell that is no date makes it text."""
+    rows = "\n".join(f"{cell},x" for cell in cells)
+    with pytest.raises(UserError, match=r"public.csv: column 'a' looks like dates that are not ISO"):
+        table_encoder(_settings(tmp_path, "", f"a,b\n{rows}\n"), 0)
+    encoder = table_encoder(_settings(tmp_path, "", f"a,b\n{rows}\nunknown,x\n"), 0)
+    assert encoder is not None
+    assert encoder.columns[0].kind == "text"
+
+
 @pytest.mark.parametrize(
     ("header", "delimiter"),
     [("a,b", ","), ("a;b", ";"), ("a\tb", "\t"), ("a|b", "|"), ('"x;y;z",b', ","), ("alone", ",")],
