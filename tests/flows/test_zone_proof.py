@@ -149,8 +149,8 @@ def test_the_search_looks_where_things_happened(seen: Seen) -> None:
     for words in (
         "partition: failed with Nasty",
         "teach: failed with Nasty",
-        "teach: failed with ValueError",
-        "teach: failed with BrokenProcessPool",
+        "a chunk of teachers: failed with ValueError",
+        "workers that held the same chunk of teachers died 3 times",
         "vote: no space left",
         "aggregate: failed with Nasty",
         "baseline: failed with Nasty",
