@@ -1,5 +1,6 @@
 """epsilon from the privacy profile of a whole run (accounting.recursion): which events have one, and the cache."""
 
+import decimal
 import math
 
 import numpy as np
@@ -9,7 +10,9 @@ from accounting.events import Event, GNMax, Thresholded
 from accounting.recursion import epsilons
 
 # Raised whenever a number changes: older files are then not read.
-VERSION = 1
+VERSION = 2
+# Processors sum in different orders, which moves epsilon by up to 1e-7 of it. Rounded up to so many digits they agree.
+DIGITS = 5
 # Caps of a chart of epsilon: those that a run's own computation gives by the way.
 CHART_POINTS = 24
 
@@ -29,9 +32,14 @@ def _numbers(event: Event, delta: float) -> dict[str, float]:
     caps = chart_caps(event.answers)
     if set(stored) != {str(cap) for cap in caps}:
         found = epsilons(event.sigma, caps, delta, *tests)
-        stored = {str(cap): epsilon for cap, epsilon in zip(caps, found, strict=True)}
+        stored = {str(cap): _rounded_up(epsilon) for cap, epsilon in zip(caps, found, strict=True)}
         certified_cache.write("profiles", name, VERSION, stored)
     return stored
+
+
+def _rounded_up(epsilon: float) -> float:
+    context = decimal.Context(prec=DIGITS, rounding=decimal.ROUND_CEILING)
+    return float(context.create_decimal(repr(float(epsilon))))
 
 
 def recursion_epsilon(event: Event, delta: float) -> float:

@@ -63,6 +63,7 @@ _SQRT2 = math.sqrt(2.0)
 LARGEST_SHIFT = 0.67
 LARGEST_LATTICE = 6000
 LARGEST_TEST = 4.0  # test shift over answer shift
+SMALLEST_TOTAL = 1e-100  # of all shifts together: squares stay above 0
 
 
 @dataclass(frozen=True)
@@ -219,9 +220,10 @@ def _even_test(shift: float, grid: Lattice) -> Kernel:
 def epsilons(
     sigma: float, answers: Sequence[int], delta: float, threshold_sigma: float | None = None, queries: int = 0
 ) -> list[float]:
-    """epsilon of runs with these caps on answers, inf where the recursion is not tried or fails.
+    """epsilon of runs with these caps on answers.
 
-    Never above that of the Gaussian mechanism that all noisy counts together are (all noise of all caps).
+    Never above that of the Gaussian mechanism that all noisy counts together are (all noise of all caps), which it is
+    where the recursion is not tried or fails.
 
     Args:
         sigma: noise of the answers, in votes.
@@ -232,17 +234,23 @@ def epsilons(
     """
     shift, most = 1 / sigma, max(answers)
     test_shift = 0.0 if threshold_sigma is None else 1 / threshold_sigma
-    test_mass = queries * test_shift**2
+
+    def total(cap: int) -> float:
+        return math.hypot(math.sqrt(2 * cap) * shift, math.sqrt(queries) * test_shift)
 
     def gaussian(cap: int) -> float:
-        return gaussian_epsilon(math.sqrt(2 * cap * shift**2 + test_mass) * (1 + 1e-14), delta)
+        return gaussian_epsilon(total(cap) * (1 + 1e-14), delta)
 
-    mu = math.sqrt(2 * most * shift**2 + test_mass)
+    if gaussian(most) == 0:
+        return [0.0 for _ in answers]
+    mu, with_tests = total(most), queries > 0 and test_shift > 0
     step = _SQRT2 * shift / POINTS
-    if test_mass:
+    if with_tests:
         # A test's log ratios, 0.8 shift, should not be far below a step.
         step = min(step, max(0.5 * test_shift, 0.5 * step))
     last = _far_point(mu, 1e-3 * delta, step)
+    if mu < SMALLEST_TOTAL:
+        return [gaussian(cap) for cap in answers]
     if max(shift, test_shift) > LARGEST_SHIFT or test_shift > LARGEST_TEST * shift or last > LARGEST_LATTICE:
         return [gaussian(cap) for cap in answers]
     grid = lattice(step, 10.5 * max(_SQRT2 * shift, test_shift))
@@ -254,7 +262,7 @@ def epsilons(
         tests = [
             kernel_of_tests(test_shift, queries, found, beta, _slack(delta, queries), smoothing)
             for smoothing in SMOOTHING
-            if test_mass
+            if with_tests
         ]
     except ArithmeticError:
         return [gaussian(cap) for cap in answers]

@@ -25,7 +25,7 @@ Index = NDArray[np.int64]
 
 # An outcome less likely than this under both laws of a pair is left out, at a price of NEGLIGIBLE (1 + gamma) a step.
 NEGLIGIBLE = 1e-16
-# Above what sums of up to 250 numbers >= 0 lose in 53 bits, relative.
+# Above what sums of up to 250 numbers at most 1 lose in 53 bits.
 ROUNDING = 3e-14
 SMALLEST_HALF = 1 / 64
 # How much dearer, at any order, a pair may be that stands for the corners at one place.
@@ -178,7 +178,8 @@ def renyi_weights(grid: Lattice, beta: Array) -> Array:
             np.where(beta > 0, np.expm1(beta * x) + beta * np.expm1(-x), x + np.expm1(-x)) * factor
             for x, factor in ((f, 1.0), (-f, np.exp(-f)))
         ]
-    return np.concatenate(ways, axis=1)
+    # Not infinite: a mass of 0 there is to weigh nothing.
+    return np.minimum(np.concatenate(ways, axis=1), 1e250)
 
 
 def enclose(family: Family, grid: Lattice, beta: Array, tolerance: Array) -> Dictionary:

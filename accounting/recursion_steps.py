@@ -70,7 +70,7 @@ def dictionary_step(dictionary: Dictionary, profile: Array, last: int) -> Array:
     for start in range(0, len(dictionary.taps), _BLOCK):
         part = dictionary.taps[start : start + _BLOCK] @ moved + dictionary.lost[start : start + _BLOCK, None]
         best = np.maximum(best, part.max(axis=0))
-    return np.maximum(best[: len(j)], best[len(j) :]) * (1 + ROUNDING)
+    return np.maximum(best[: len(j)], best[len(j) :]) * (1 + _sum_error(len(shifts)))
 
 
 def next_profile(dictionaries: Sequence[Dictionary], profile: Array) -> Array:
@@ -80,8 +80,11 @@ def next_profile(dictionaries: Sequence[Dictionary], profile: Array) -> Array:
 
 
 def _sum_error(terms: int) -> float:
-    """Twice what a sum of so many products >= 0 can lose in 53 bits, relative, whatever its order."""
-    return 2.0**-52 * (terms + 10)
+    """Above what a sum of so many products >= 0 loses in 53 bits, relative, whatever its order.
+
+    Twice: each weight of 1 less a sum may be as wrong. And 40 for e^{j step}, whose exponents are rounded.
+    """
+    return 2.0**-52 * (terms + 40)
 
 
 def apply(kernel: Kernel, profile: Array, step: float, low: int, high: int) -> Array:
@@ -176,7 +179,8 @@ def dominating_kernel(grid: Lattice, bases: Sequence[Base], beta: float, slack: 
     x = np.maximum(masses.x, 0.0) / (cost * unit)
     for raised in (1e-7, 1e-6, 1e-5, 1e-4, 5e-4, 0.0):
         kernel = exchangeable(grid, x * (1 + raised))
-        excess = max(_excess(kernel, step, each) for each in bases)
+        # Unlike max, np.max passes on a NaN, which is no excess that a slack allows.
+        excess = float(np.max([_excess(kernel, step, each) for each in bases]))
         if excess <= slack:
             break
     return kernel, excess

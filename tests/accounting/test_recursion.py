@@ -398,3 +398,31 @@ def test_the_noise_for_a_target_is_smaller_than_rdps() -> None:
     best, by_rdp = sigma_for(1.0, 1e-5, 60), sigma_for(1.0, 1e-5, 60, method="rdp")
     assert best < 0.96 * by_rdp
     assert 0.998 < guarantee(GNMax(best, 60), 1e-5).epsilon <= 1.0
+
+
+@pytest.mark.parametrize("event", [GNMax(1e300, 3), ConfidentGNMax(1e300, 1.0, 1e300, 3, 3), GNMax(1e9, 1000)])
+def test_noise_beyond_all_bounds_costs_nothing(event: GNMax | ConfidentGNMax) -> None:
+    """No squares underflow to a division by 0, and nothing is computed for a total variation within delta."""
+    assert profiles.recursion_epsilon(event, 1e-5) == 0
+    assert 0 < profiles.recursion_epsilon(GNMax(1e200, 3), 1e-205) < 1
+
+
+def test_published_numbers_are_rounded_up_to_five_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What processors sum in another order must not move a published number, and never below what was found."""
+    monkeypatch.setenv("PATE_CACHE", str(tmp_path))
+    event = GNMax(30.0, 3)
+    (found,) = epsilons(30.0, [3], 1e-5)
+    published = profiles.recursion_epsilon(event, 1e-5)
+    assert found <= published <= found * (1 + 1e-4)
+    assert published == float(f"{published:.5g}")
+
+
+def test_bits_that_hardly_tell_are_enclosed_without_invalid_numbers() -> None:
+    """Tests of far more noise than the answers: Rényi weights overflow, the dictionary stays small and valid."""
+    grid = grid_for(SHIFT)
+    with np.errstate(invalid="raise"):
+        bits = enclose(bit_family(1e-4), grid, recursion._TILTS / 1e-4, recursion._TOLERANCE)
+    assert np.isfinite(bits.taps).all()
+    assert len(bits.taps) < 5000
+    step = dictionary_step(bits, some_profile(0.5, grid.step, 300), 100)
+    assert np.all(step >= some_profile(0.5, grid.step, 100))
