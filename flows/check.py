@@ -8,6 +8,8 @@ import dataclasses
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from data.errors import UserError
 from data.examples import PrivateRecords
 from data.partition import forecast
 from data.private import ignored_columns, load_private
-from data.public import table_encoder
+from data.public import load_public, load_test, table_encoder
 from data.split import rows_of
 from flows import charges
 from flows.given_votes import file_of
@@ -27,6 +29,9 @@ from flows.settings import Settings
 FEW_UNITS_A_SHARD = 10
 # Share of the shards without a class from which on it is worth a warning.
 MANY_WITHOUT = 0.05
+# Share of public inputs that equal a private record from which on it is worth a warning.
+MANY_COPIED = 0.1
+_BLOCK = 4096
 
 
 def forecast_run(settings: Settings) -> dict[str, Any]:
@@ -46,6 +51,7 @@ def forecast_run(settings: Settings) -> dict[str, Any]:
         units, classes = _units(records, len(settings.data.class_names))
         shape, record_bytes = records.features.shape[1:], records.features.nbytes
         count = len(records.labels)
+        copied = _copied_warnings(settings, records)
         del records
     teachers = settings.teachers.count
     if teachers > units:
@@ -61,6 +67,7 @@ def forecast_run(settings: Settings) -> dict[str, Any]:
     free = shutil.disk_usage(place).free
     warnings = [
         *_shard_warnings(settings, units, shards.low, shards.expected_empty, without),
+        *copied,
         *_ledger_warnings(settings, budget),
     ]
     if disk > free:
@@ -109,6 +116,28 @@ def rows(result: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
+def _copied_warnings(settings: Settings, records: PrivateRecords) -> list[str]:
+    """Of public parts that look as if they were drawn from the private records: the guarantee is void for those."""
+    held = set(_digests(records.features))
+    warnings = []
+    for name, load in (("public", load_public), ("test", load_test)):
+        part = load(settings.data, settings.seed)
+        share = 0.0 if part is None else float(np.mean([each in held for each in _digests(part.features)]))
+        if share >= MANY_COPIED:
+            warnings.append(
+                f"data.{name}: {share:.0%} of its inputs equal a private record in every feature; unless features are "
+                "so coarse that strangers agree in all of them, it holds private records, which nothing then protects"
+            )
+    return warnings
+
+
+def _digests(features: np.ndarray) -> Iterator[bytes]:
+    """128 bits of each row, a block at a time: private features may lie on the disk."""
+    for start in range(0, len(features), _BLOCK):
+        for row in np.ascontiguousarray(features[start : start + _BLOCK]):
+            yield blake2b(row.tobytes(), digest_size=16).digest()
+
+
 def _units(records: PrivateRecords, classes: int) -> tuple[int, list[int]]:
     """Distinct units, and how many of them hold a record of each class."""
     distinct, unit = np.unique(records.units, return_inverse=True)
@@ -140,7 +169,10 @@ def _shard_warnings(settings: Settings, units: int, low: int, empty: float, with
 def _ledger_warnings(settings: Settings, budget: charges.Outlook) -> list[str]:
     warnings = []
     if not budget.after <= budget.limit:
-        warnings.append("the ledger would refuse this run: labels and baseline together exceed the limit")
+        what = "labels and baseline together exceed" if settings.baseline.enabled else "its labels exceed"
+        smaller = budget.limit == settings.ledger.epsilon
+        hint = "ledger.epsilon is the smaller limit" if smaller else "`pate ledger limit` raises the stored limit"
+        warnings.append(f"the ledger would refuse this run: {what} the limit ({hint})")
     mismatch = charges.account_mismatch(settings)
     if mismatch:
         warnings.append(f"the ledger would refuse this run: {mismatch}")

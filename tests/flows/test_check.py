@@ -92,6 +92,33 @@ def test_a_malformed_private_row_is_found_before_anything_is_spent(
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_public_part_that_was_drawn_from_private_records_is_noticed(tmp_path: Path, pate: Pate) -> None:
+    """The private file without its labels, in another order and beside rows of its own, is still that file."""
+    people = _people(rare=250)
+    config = _config(tmp_path, people)
+    assert [w for w in pate("check", config, "--json")[1]["warnings"] if w.startswith("data.public")] == []
+    own = pd.DataFrame({"x": np.random.default_rng(2).normal(size=3000)})
+    pd.concat([own, people[["x"]]]).sample(frac=1, random_state=0).to_csv(tmp_path / "public.csv", index=False)
+    code, found, _ = pate("check", config, "--json")
+    assert code == 0
+    assert [w for w in found["warnings"] if w.startswith("data.public: 25% of its inputs equal a private record")]
+
+
+def test_the_smaller_limit_is_named(tmp_path: Path, pate: Pate) -> None:
+    """Of the ledger's limit and the settings' the smaller holds, and the user is told which to change."""
+    config = _config(tmp_path, _people(rare=250))
+    url = f"sqlite:///{tmp_path / 'runs' / 'ledger.sqlite'}"
+    given = ("--epsilon", "1", "--delta", "1e-4", "--unit", "who", "--reason", "board", "--ledger", url)
+    (tmp_path / "runs").mkdir()
+    assert pate("ledger", "limit", "clinic", *given)[0] == 0
+    for limit, hint in (
+        ("50", "`pate ledger limit` raises the stored limit"),
+        ("0.5", "ledger.epsilon is the smaller"),
+    ):
+        found = pate("check", config, "--set", f"ledger.epsilon={limit}", "--json")[1]
+        assert [w for w in found["warnings"] if w.startswith("the ledger would refuse") and hint in w]
+
+
 def test_too_little_disk_is_foreseen(tmp_path: Path, pate: Pate, monkeypatch: pytest.MonkeyPatch) -> None:
     import shutil
 
