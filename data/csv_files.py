@@ -175,5 +175,7 @@ def _rule(message: str, columns: int) -> str | None:
     if "straddling" in message:
         return f"a line is longer than {LONGEST_LINE >> 20} MiB, or a quote is not closed"
     if "Expected" in message:
+        if columns == 1:
+            return "rows hold more cells than the header, 1: is data.delimiter the file's?"
         return f"every row must have as many cells as the header, {columns}"
     return "is not a readable CSV file"

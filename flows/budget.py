@@ -1,6 +1,7 @@
 """``pate ledger``: reading the budget ledger and changing limits."""
 
 import dataclasses
+import math
 import warnings
 from typing import Any
 
@@ -140,10 +141,12 @@ def change_limit(
     else:
         check_named("--unit", unit)
         account = open_ledger(url).dataset(name, unit=unit, delta=delta, limit=epsilon, why=reason)
+    limits = open_ledger(url).standing(name).limits
     return {
         "dataset": account.name,
         "limit": account.limit,
         "delta": account.delta,
+        "together": {"epsilon": math.fsum(limits), "delta": len(limits) * account.delta},
         "unit": account.unit,
         "opened": name not in known,
     }

@@ -43,6 +43,7 @@ def ledger_limit(
     json_: JsonOption = False,
 ) -> None:
     """Change a dataset's limit, or open its account with --delta and --unit; the history is kept."""
+    from accounting.statement import rounded_up
     from flows.budget import change_limit
 
     result = change_limit(ledger, name, epsilon, reason, delta, unit)
@@ -55,6 +56,12 @@ def ledger_limit(
         )
     else:
         print(f"{name}: limit ε is now {result['limit']:g}")
+        together = result["together"]
+        if together["epsilon"] > result["limit"]:
+            print(
+                f"What was released under other limits stays within those: statements of later runs claim ε "
+                f"{rounded_up(together['epsilon'])}, δ {together['delta']:g} for everything together."
+            )
 
 
 @ledger_app.command("export")

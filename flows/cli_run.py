@@ -88,7 +88,9 @@ def stage_command(name: str) -> Callable[..., None]:
         settings = settings_of(config, set_, run)
         result = run_stage(name, settings, console(quiet))
         root = run_of(settings).root
-        paths = [str(root / path) for path in stage_named(name).outputs(settings)]
+        outputs = (root / path for path in stage_named(name).outputs(settings))
+        # A purged run makes nothing private.
+        paths = [str(path) for path in outputs if path.exists()]
         if json_:
             print_json({"run": settings.name, "stage": name, "reused": result.reused, "outputs": paths})
         else:

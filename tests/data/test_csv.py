@@ -230,6 +230,12 @@ def test_decimal_mark(tmp_path: Path, decimal: str, cells: list[str]) -> None:
             load_private(bad, 0, encoder)
 
 
+def test_another_delimiter_than_the_file_s_is_suspected(tmp_path: Path) -> None:
+    settings = _settings(tmp_path, "", "a;b\n1,5;x\n2,5;y\n", delimiter=",")
+    with pytest.raises(UserError, match=r"is data.delimiter the file's\?"):
+        table_encoder(settings, 0)
+
+
 @pytest.mark.parametrize("cells", [["31.01.2020", "1.2.2021"], ["01/31/2020 12:00", ""], ["31-01-2020", "n/a"]])
 def test_dates_outside_iso_are_refused(tmp_path: Path, cells: list[str]) -> None:
     """As text each day would be a category that hardly another row shares; one cell that is no date makes it text."""

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from accounting.events import GNMax
 from accounting.ledger import open_ledger
+from accounting.ledger_rows import Request
 
 Pate = Callable[..., tuple[int, dict[str, Any], str]]
 OPEN = ["--epsilon", 3, "--delta", "1e-4", "--unit", "record", "--reason", "Ethics board, 12 May", "--json"]
@@ -68,3 +70,15 @@ def test_delta_and_unit_of_an_account_stay(pate: Pate, url: str) -> None:
     assert result["error"].startswith("--unit = 'person': dataset 'digits' was opened on this ledger with 'record'")
     assert open_ledger(url).limit("digits") == 3
     assert pate("ledger", "limit", "digits", *OPEN, "--ledger", url)[1]["opened"] is False
+
+
+def test_a_limit_that_is_changed_after_releases_says_what_is_then_claimed(url: str, pate: Pate) -> None:
+    """A filter holds for a limit fixed beforehand: after another limit only the sum of both can be claimed."""
+    assert pate("ledger", "limit", "digits", *OPEN, "--ledger", url)[1]["together"] == {"epsilon": 3, "delta": 1e-4}
+    change = ("ledger", "limit", "digits", "--epsilon", 5, "--reason", "more", "--json", "--ledger", url)
+    assert pate(*change)[1]["together"] == {"epsilon": 5, "delta": 1e-4}
+    ledger = open_ledger(url)
+    (account,) = ledger.accounts()
+    ledger.reserve(account, [Request("a", "aggregate", GNMax(40.0, 10), "labels", 1.0)])
+    assert pate(*change[:4], 7, *change[5:])[1]["together"] == {"epsilon": 12, "delta": 2e-4}
+    assert pate(*change[:4], 1e-9, *change[5:])[1]["together"] == {"epsilon": pytest.approx(5), "delta": 2e-4}
