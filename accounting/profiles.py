@@ -10,7 +10,7 @@ from accounting.events import Event, GNMax, Thresholded
 from accounting.recursion import epsilons
 
 # Raised whenever a number changes: older files are then not read.
-VERSION = 2
+VERSION = 3
 # Processors sum in different orders, which moves epsilon by up to 1e-7 of it. Rounded up to so many digits they agree.
 DIGITS = 5
 # Caps of a chart of epsilon: those that a run's own computation gives by the way.

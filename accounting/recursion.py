@@ -55,8 +55,8 @@ SMOOTHING = (6, 25)
 # Part of delta that all slacks of one kind may take together.
 SLACK = 1e-4
 # Tilts (alpha - 1) shift at which dictionaries are tight, and how tight.
-_TILTS = np.array([0.0, 0.1, 0.25, 0.5, 1.0])
-_TOLERANCE = np.array([0.005, 0.005, 0.005, 0.0075, 0.1])
+_TILTS = np.array([0.0, 0.1, 0.25, 0.5, 1.0, 1.5])
+_TOLERANCE = np.array([0.005, 0.005, 0.005, 0.0075, 0.02, 0.05])
 _SQRT2 = math.sqrt(2.0)
 # Beyond these the recursion is not tried: noise below 1.5 votes; lattices of more points than this; tests with so
 # little noise that they need a far larger lattice than answers.
