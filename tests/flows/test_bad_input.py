@@ -139,6 +139,7 @@ def test_bad_rows(pate: Pate, table: Path, part: str, change: Callable[..., Any]
         ("student.model=cnn", "is for images"),
         ("teachers.model=sklearn:sklearn.nothing.Here", "sklearn.nothing.Here"),
         ("aggregation.sigma=1e300", "less than or equal to"),
+        ("aggregation.delta=0.1", "aggregation.delta = 0.1: must be below 1/teachers.count"),
         ("data=null", "data"),
         ("a.b.c=1", "a: is not a setting"),
         (".=1", "must be key.sub=value"),
