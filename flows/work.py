@@ -57,8 +57,8 @@ def check(settings: Settings) -> None:
     # How many units there are is private, but that there are fewer than teachers makes no sense.
     if settings.ledger_delta * settings.teachers.count >= 1:
         raise UserError(
-            f"aggregation.delta = {settings.ledger_delta:g}: must be below 1/teachers.count, and well below 1/units: at "
-            "1/units one record may be published whole"
+            f"aggregation.delta = {settings.ledger_delta:g}: must be below 1/teachers.count, and well below 1/units: "
+            "at 1/units one record may be published whole"
         )
     classes = len(settings.data.class_names)
     public = load_public(settings.data, settings.seed)
