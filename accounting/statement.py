@@ -256,7 +256,10 @@ def _mechanism(event: NoisyMax) -> str:
 def _method(statement: Statement) -> str:
     if statement.order is not None:
         return f"It was computed by Rényi differential privacy at order {statement.order:g}."
-    return "It was computed by a certified recursion over the released prefix."
+    return (
+        "It was computed from the privacy profile of the whole run: a certified recursion over the released prefix, or "
+        "the exact profile of all Gaussian noise where that is smaller."
+    )
 
 
 def _guarantee(epsilon: float, delta: float) -> str:
