@@ -46,7 +46,11 @@ def forecast_run(settings: Settings) -> dict[str, Any]:
     encoder = table_encoder(settings.data, settings.seed)
     place = _existing(Path(settings.run_root))
     # Large features lie in the run root, where the private zone is, and not in a shared temporary folder.
-    with tempfile.TemporaryDirectory(dir=place, prefix=".check-") as scratch:
+    try:
+        folder = tempfile.TemporaryDirectory(dir=place, prefix=".check-")
+    except OSError as error:
+        raise UserError(f"run_root = {settings.run_root!r}: cannot be written ({error.strerror})") from None
+    with folder as scratch:
         records = load_private(settings.data, settings.seed, encoder, Path(scratch))
         units, classes = _units(records, len(settings.data.class_names))
         shape, record_bytes = records.features.shape[1:], records.features.nbytes

@@ -20,6 +20,8 @@ from flows.recommend import Recommendation, recommend
 
 _FOREST = "sklearn:sklearn.ensemble.RandomForestClassifier"
 _UNKNOWN_PUBLIC = 1_000
+# Two datasets of one name would share a budget.
+_GENERIC = ("private", "train", "training", "data", "dataset", "records", "table", "images")
 _LIMITS = (1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.5, 10.0, 15.0, 20.0, 30.0, 50.0, 100.0)
 
 
@@ -205,6 +207,13 @@ def _archive(wishes: Wishes, draft: _Draft) -> None:
         draft.public = next((shape[0] for shape in look.arrays(wishes.public).values() if shape), 0)
 
 
+def _dataset_name(file: Path) -> str:
+    """The file's or folder's name, in the ledger's letters; where it names no dataset, with its folder's."""
+    path = file.resolve()
+    stem = path.stem if path.stem.lower() not in _GENERIC else f"{path.parent.name}-{path.stem}"
+    return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in stem).strip("-._")[:80] or "data"
+
+
 def _settings(wishes: Wishes, draft: _Draft, advice: Recommendation) -> dict[str, Any]:
     """The whole config as a mapping; the limit is still open."""
     table = draft.source in ("csv", "parquet")
@@ -220,9 +229,9 @@ def _settings(wishes: Wishes, draft: _Draft, advice: Recommendation) -> dict[str
         student = {"method": "label-spreading", "model": model}
         baseline = {}
     baseline |= {"sampling_rate": 0.1, "batch_size": max(round(0.1 * draft.units), 1), "steps": 200}
-    name = "".join(c if c.isalnum() or c in "._-" else "-" for c in wishes.file.resolve().stem).strip("-._") or "data"
+    name = _dataset_name(wishes.file)
     return {
-        "data": {"name": name[:80], **draft.data},
+        "data": {"name": name, **draft.data},
         "ledger": {"epsilon": _LIMITS[-1]},
         "teachers": teachers,
         "queries": {"strategy": "prototypes", "count": advice.answers},

@@ -119,6 +119,12 @@ def test_the_smaller_limit_is_named(tmp_path: Path, pate: Pate) -> None:
         assert [w for w in found["warnings"] if w.startswith("the ledger would refuse") and hint in w]
 
 
+def test_a_run_root_that_cannot_be_written_is_one_line(tmp_path: Path, pate: Pate) -> None:
+    code, _, error = pate("check", _config(tmp_path, _people(rare=250)), "--set", "run_root=/proc/runs")
+    assert code == 2
+    assert error.startswith("error: run_root = '/proc/runs': cannot be written")
+
+
 def test_too_little_disk_is_foreseen(tmp_path: Path, pate: Pate, monkeypatch: pytest.MonkeyPatch) -> None:
     import shutil
 

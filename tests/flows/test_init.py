@@ -157,6 +157,14 @@ def test_wrong_wishes_are_one_line(
     assert not [path for path in Path.cwd().iterdir() if path.suffix in (".yaml", ".tmp")]
 
 
+def test_a_file_that_names_no_dataset_is_named_with_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "ward 7").mkdir()
+    _people(tmp_path / "ward 7")
+    (tmp_path / "ward 7" / "people.csv").rename(tmp_path / "ward 7" / "private.csv")
+    start(Wishes(tmp_path / "ward 7" / "private.csv", classes=("no", "yes")), tmp_path / "out.yaml")
+    assert load(tmp_path / "out.yaml").data.name == "ward-7-private"
+
+
 def test_classes_are_never_read_from_private_rows(tmp_path: Path) -> None:
     _people(tmp_path)
     wishes = Wishes(tmp_path / "people.csv", classes=("0", "1"))
