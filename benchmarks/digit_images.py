@@ -9,15 +9,19 @@ in the source, and private.npz, public.npz, test.npz with the arrays ``pixels``,
 """
 
 import argparse
+import sys
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
-from data import images
-from data.public import image_form
-from data.settings import DataSettings
-from data.split import rows_of
+# A script's own folder comes first, where files stand in packages' way.
+sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).resolve().parent]
+
+from data import images  # noqa: E402
+from data.public import image_form  # noqa: E402
+from data.settings import DataSettings  # noqa: E402
+from data.split import rows_of  # noqa: E402
 
 
 def write(folder: Path, settings: DataSettings, seed: int) -> None:

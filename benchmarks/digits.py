@@ -9,10 +9,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from flows.config import load
-from flows.console import console
-from flows.pipeline import run_all
-from flows.summary import summary
+# A script's own folder comes first, where files stand in packages' way.
+sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).resolve().parent]
+
+from flows.config import load  # noqa: E402
+from flows.console import console  # noqa: E402
+from flows.pipeline import run_all  # noqa: E402
+from flows.summary import summary  # noqa: E402
 
 CONFIG = Path(__file__).parents[1] / "configs" / "digits.yaml"
 

@@ -13,15 +13,20 @@ out.
 
 import argparse
 import statistics
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aggregation.noise import argmax
-from aggregation.quantiles import brackets
+# A script's own folder comes first, where files stand in packages' way.
+sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).resolve().parent]
+
+from aggregation.noise import argmax  # noqa: E402
+from aggregation.quantiles import brackets  # noqa: E402
 
 SIGMA = 40.0
 CLASSES = 10

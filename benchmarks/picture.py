@@ -13,9 +13,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 import yaml
 
-from data.artifacts import read_labels
-from data.public import load_public
-from flows.config import build
+# A script's own folder comes first, where files stand in packages' way.
+sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).resolve().parent]
+
+from data.artifacts import read_labels  # noqa: E402
+from data.public import load_public  # noqa: E402
+from flows.config import build  # noqa: E402
 
 ROWS, COLUMNS = 4, 9
 
@@ -31,8 +34,9 @@ def main(run: Path, out: Path) -> None:
 
     figure = plt.figure(figsize=(10.5, 3.6), dpi=150)
     grid = figure.add_gridspec(ROWS, COLUMNS, left=0.01, right=0.53, top=0.86, bottom=0.03, hspace=0.45, wspace=0.1)
-    for at in range(min(ROWS * COLUMNS, len(ids))):
-        axes = figure.add_subplot(grid[divmod(at, COLUMNS)])
+    shown = min(ROWS * COLUMNS, len(ids))
+    for place, at in enumerate(np.linspace(0, len(ids) - 1, shown).round().astype(int)):
+        axes = figure.add_subplot(grid[divmod(place, COLUMNS)])
         axes.imshow(np.moveaxis(public.features[rows[ids[at].item()]], 0, -1).squeeze(), cmap="gray_r")
         axes.set_axis_off()
         name = settings.data.class_names[labels[at]] if labels[at] >= 0 else "–"
@@ -57,7 +61,7 @@ def main(run: Path, out: Path) -> None:
             f"{found['accuracy']:.1%}", (found["accuracy"], at), (0, 9), textcoords="offset points", ha="center"
         )
         side = {"transform": axes.get_yaxis_transform(), "ha": "right", "va": "center"}
-        axes.text(-0.04, at, f"{name}\nε = {epsilon:.3g}", **side)
+        axes.text(-0.04, at, f"{name}\nε = {epsilon:.4g}", **side)
     axes.set_yticks([])
     axes.set_ylim(len(bars) - 0.4, -0.6)
     axes.xaxis.set_major_formatter(lambda share, _: f"{share:.1%}")

@@ -13,7 +13,7 @@ from flows.settings import Settings
 
 
 def flow_run_name(parameters: Mapping[str, Any], otherwise: str) -> str:
-    """``digits ε=2.9051 δ=1e-4``, ``digits aggregate ε=…``; ``otherwise`` where the settings will not do.
+    """``digits ε=2.735 δ=1e-4``, ``digits aggregate ε=…``; ``otherwise`` where the settings will not do.
 
     A name never fails a run: what is wrong with the settings is said by the run itself.
 
@@ -21,7 +21,7 @@ def flow_run_name(parameters: Mapping[str, Any], otherwise: str) -> str:
     >>> mechanism = {"mechanism": "gnmax", "sigma": 7, "delta": 1e-4}
     >>> config = {"name": "demo", "data": data, "ledger": {"epsilon": 9}, "aggregation": mechanism}
     >>> flow_run_name({"config": config | {"queries": {"count": 20}}, "stage": "vote"}, "a name")
-    'demo vote ε=2.9051 δ=1e-4'
+    'demo vote ε=2.735 δ=1e-4'
     >>> flow_run_name({"config": config}, "a name"), flow_run_name({"config": {}}, "a name")
     ('demo', 'a name')
     """

@@ -98,11 +98,11 @@ STAGES: tuple[Stage, ...] = (
         lambda s: [s.seed, _dump(s, "queries"), _columns(s), identity(s.data, "public")],
         lambda s: ("release/queries.parquet",),
     ),
-    Stage("vote", 1, ("teach", "queries"), (), lambda s: [], lambda s: ("private/votes.parquet",)),
+    Stage("vote", 2, ("teach", "queries"), (), lambda s: [], lambda s: ("private/votes.parquet",)),
     Stage("aggregate", 1, ("queries", "vote"), (), _labels_event, lambda s: ("release/labels.parquet",)),
     Stage(
         "student",
-        2,
+        3,
         ("aggregate",),
         ("test",),
         lambda s: [_dump(s, "student")],

@@ -54,8 +54,12 @@ def build(model: str, shape: tuple[int, ...], classes: int, seed: int) -> nn.Mod
 
 
 def as_input(features: np.ndarray) -> torch.Tensor:
-    """Features as float32: uint8 pixels are divided by 255, anything else keeps its values."""
-    return scaled(torch.tensor(features))
+    """Features as float32, in C order: uint8 pixels are divided by 255, anything else keeps its values.
+
+    Order matters to the last bit: torch chooses a convolution's kernel by its input's strides.
+    """
+    # `copy` and not ascontiguousarray, which keeps odd strides of dimensions of length 1.
+    return scaled(torch.from_numpy(features.copy(order="C")))
 
 
 def scaled(features: torch.Tensor) -> torch.Tensor:

@@ -69,7 +69,7 @@ def test_laplace_noise_is_planned_by_its_scale(pate: Pate) -> None:
     assert found["epsilon"] == guarantee(LNMax(150.0, 300), 1e-5).epsilon
 
 
-@pytest.mark.parametrize(("answers", "target"), [(20, 3.0), (400, 1.0)])
+@pytest.mark.parametrize(("answers", "target"), [(20, 3.0)])
 def test_the_noise_found_is_the_smallest(answers: int, target: float) -> None:
     """The target is met within 0.2%, never passed."""
     sigma = noise_for(lambda noise: GNMax(noise, answers), target, 1e-5)
