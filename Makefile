@@ -18,7 +18,7 @@ demo: install
 	$(BIN)/pate run configs/digits.yaml
 
 test: install
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: install
 	$(BIN)/ruff check .
