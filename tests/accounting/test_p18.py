@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -158,3 +159,22 @@ def test_bad_votes_are_refused_without_a_word_about_them(votes: object, rule: st
     text = str(caught.value)
     assert text.startswith("votes: ")
     assert not any(shown in text for shown in ("777", "700", "4.5", "-1", "nan", "inf", "many"))
+
+
+@pytest.mark.parametrize(
+    ("q", "sigma", "order"), [(1e-6, 2.0, 1.5), (1e-6, 2.0, 4.0), (1e-9, 3.0, 6.0), (1e-3, 40.0, 9.0)]
+)
+def test_theorem_6_word_for_word(q: float, sigma: float, order: float) -> None:
+    """P18 Theorem 6 at the mu1 = mu2 + 1 and mu2 of Proposition 10, in high precision; at small noise mu1 matters."""
+    with mpmath.workdps(40):
+        small, alpha = mpmath.mpf(q), mpmath.mpf(order)
+        mu2 = sigma * mpmath.sqrt(mpmath.log(1 / small))
+        mu1 = mu2 + 1
+        eps1, eps2 = mu1 / mpmath.mpf(sigma) ** 2, mu2 / mpmath.mpf(sigma) ** 2
+        a = (1 - small) / (1 - (small * mpmath.exp(eps2)) ** ((mu2 - 1) / mu2))
+        b = mpmath.exp(eps1) / small ** (1 / (mu1 - 1))
+        total = (1 - small) * a ** (alpha - 1) + small * b ** (alpha - 1)
+        expected = float(mpmath.log(total) / (alpha - 1))
+    assert expected < order / sigma**2
+    found = p18.gaussian_rdp(np.log([q]), sigma, np.array([order]))[0, 0]
+    assert found == pytest.approx(expected, rel=1e-9)
