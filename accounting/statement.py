@@ -47,6 +47,7 @@ class Statement:
 
     ``order`` is the Rényi order that gave it, None for the recursion, which has none. ``classes`` names the classes
     in the order of the integer labels; they come from settings or public data, never from private records.
+    ``votes_given``: the votes were made elsewhere, so nothing can be said of who changes which.
     """
 
     run: str
@@ -59,6 +60,7 @@ class Statement:
     order: float | None
     ledger: Standing
     baseline: Baseline | None = None
+    votes_given: bool = False
 
 
 def privacy_statement(statement: Statement) -> dict[str, Any]:
@@ -190,9 +192,7 @@ def _plain_words(statement: Statement) -> str:
         f"Unit of privacy: one {unit}.",
         f"Two private datasets are neighbours when one is the other with one {unit}, with all its records, added or "
         "removed (add/remove, or unbounded, adjacency).",
-        f"A keyed hash of its stable id assigns each {unit} to one of a fixed number of teachers, so adding or "
-        "removing one changes at most one teacher, hence one vote of every query; replacing one is a removal and an "
-        "addition, which this figure alone does not bound.",
+        _partition(statement),
         f"The labels of run {statement.run} were released by {_mechanism(statement.event)}, and satisfy "
         f"{_guarantee(statement.epsilon, statement.delta)} (epsilon, delta) in the central model: the curator sees the "
         "data, whoever receives the release does not.",
@@ -217,6 +217,21 @@ def _plain_words(statement: Statement) -> str:
         ]
     sentences.append(_ledger(ledger, statement.delta))
     return " ".join(sentences)
+
+
+def _partition(statement: Statement) -> str:
+    unit = statement.unit
+    if statement.votes_given:
+        return (
+            "The teachers' votes were made elsewhere and taken as they were given: the figures of the labels hold if "
+            f"adding or removing one {unit} changes the votes of at most one of a fixed number of teachers, which was "
+            "not checked here."
+        )
+    return (
+        f"A keyed hash of its stable id assigns each {unit} to one of a fixed number of teachers, so adding or "
+        "removing one changes at most one teacher, hence one vote of every query; replacing one is a removal and an "
+        "addition, which this figure alone does not bound."
+    )
 
 
 def _ledger(ledger: Standing, delta: float) -> str:

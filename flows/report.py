@@ -209,7 +209,13 @@ def _parameters(settings: Settings, statement: Statement) -> list[tuple[str, str
     ):
         if field in event:
             rows.append((name, pages.plain(event[field]), meaning))
-    rows.append(("Teachers", pages.plain(settings.teachers.count), "each trained on its own shard, one vote a query"))
+    rows.append(
+        (
+            "Teachers",
+            pages.plain(settings.teachers.count),
+            "one vote each a query" if statement.votes_given else "each trained on its own shard, one vote a query",
+        )
+    )
     if statement.order is not None:
         rows.append(("Rényi order", f"{statement.order:.4g}", "at which the labels' ε is smallest"))
     if statement.baseline is not None:

@@ -121,7 +121,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         "report",
-        2,
+        3,
         ("queries", "vote", "aggregate", "student", "baseline"),
         (),
         lambda s: [_dump(s, "report"), s.name, s.data.name, s.data.public_benchmark],

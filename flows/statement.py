@@ -7,6 +7,7 @@ from accounting.ledger import Ledger
 from accounting.statement import Baseline, Statement
 from flows import charges
 from flows.settings import Settings
+from teachers.settings import VOTES
 
 
 def labels_statement(settings: Settings, ledger: Ledger) -> Statement:
@@ -23,6 +24,7 @@ def labels_statement(settings: Settings, ledger: Ledger) -> Statement:
         method="recursion" if published.order is None else "rdp",
         order=published.order,
         ledger=ledger.standing(settings.data.name),
+        votes_given=settings.teachers.model.startswith(VOTES),
     )
 
 

@@ -1,5 +1,6 @@
 """Votes made elsewhere: ``teachers.model: votes:<file>``."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,9 @@ def test_a_run_on_votes_made_elsewhere_releases_labels_and_a_student(
     assert code == 0
     assert result["student_accuracy"] > 0.5
     run = tmp_path / "runs" / "given"
+    said = json.loads((run / "release" / "privacy.json").read_text())["statement"]
+    assert "votes were made elsewhere" in said
+    assert "keyed hash" not in said
     public = load_public(DataSettings.model_validate(SMALL["data"]), 0)
     at = {int(public_id): row for row, public_id in enumerate(public.ids)}
     rows = [at[int(public_id)] for public_id in read_queries(run / "release" / "queries.parquet")]
