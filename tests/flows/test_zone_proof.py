@@ -302,7 +302,8 @@ def _parquet(column: Any) -> bytes:
 def _zip(content: bytes) -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("inside", content)
+        # A fixed time: parallel workers must collect the same cases.
+        archive.writestr(zipfile.ZipInfo("inside"), content, zipfile.ZIP_DEFLATED)
     return stream.getvalue()
 
 
@@ -327,8 +328,8 @@ WEIGHTS = np.array([0.173261, -1.5523, 0.000621], dtype=np.float32)
         (TEXT, base64.urlsafe_b64encode(b"xx" + TEXT.encode())),
         (TEXT, hashlib.sha256(TEXT.encode()).hexdigest().encode()),
         (TEXT, TEXT.encode("utf-16-le")),
-        (TEXT, gzip.compress(b"a" + TEXT.encode())),
-        (TEXT, _zip(gzip.compress(TEXT.encode()))),
+        (TEXT, gzip.compress(b"a" + TEXT.encode(), mtime=0)),
+        (TEXT, _zip(gzip.compress(TEXT.encode(), mtime=0))),
         (TEXT, _parquet([TEXT, "other"])),
         (TEXT, _database(TEXT)),
         (SCORE, f"value {SCORE}".encode()),
