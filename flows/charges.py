@@ -1,6 +1,6 @@
 """What a run charges to the ledger: the labels and the baseline, at their caps, before anything is drawn."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from accounting.statement import rounded_up
 from aggregation.settings import event as noisy_max
 from data.errors import UserError
 from data.split import rows_of
+from flows.console import Console
 from flows.context import Context
 from flows.freshness import Status
 from flows.settings import Settings
@@ -93,7 +94,12 @@ def binding_of(context: Context, stage: str, key: str, event: Event) -> str:
 
 
 def reserve_together(context: Context, stale: Mapping[str, Status]) -> None:
-    """Charge the labels and the enabled baseline of a run at once, before training: all of them or none.
+    """Charge the labels and the enabled baseline of a run at once, before training: all of them or none."""
+    reserve(context.settings, wanted(context, stale), context.console)
+
+
+def wanted(context: Context, stale: Mapping[str, Status]) -> list[Request]:
+    """The charges that a run needs before its stale stages may draw: labels and the enabled baseline.
 
     What was drawn under the same key already, or is being drawn, is resumed by its stage under the charge it has.
     """
@@ -102,16 +108,21 @@ def reserve_together(context: Context, stale: Mapping[str, Status]) -> None:
         events["aggregate"] = labels_event(context.settings)
     if "baseline" in stale and context.settings.baseline.enabled:
         events["baseline"] = baseline_event(context.settings)
-    wanted = []
+    requests = []
     for stage, event in events.items():
         _, drawn = drawn_before(context, stage, binding_of(context, stage, stale[stage].draw_key, event))
         if not drawn or stale[stage].deleted:
-            wanted.append(request(context, stage, event))
-    if wanted:
-        new = _known(context.settings) is None
-        ledger, account = open_account(context.settings)
-        ledger.reserve(account, wanted)
-        _tell(context, new)
+            requests.append(request(context, stage, event))
+    return requests
+
+
+def reserve(settings: Settings, requests: Sequence[Request], console: Console) -> None:
+    """Charge all requests, of one run or of several, at once: all of them or none."""
+    if requests:
+        new = _known(settings) is None
+        ledger, account = open_account(settings)
+        ledger.reserve(account, requests)
+        _tell(settings, console, new)
 
 
 def require_charged(context: Context, stage: str) -> None:
@@ -138,12 +149,11 @@ def _known(settings: Settings) -> tuple[Ledger, Account] | None:
     return None if found is None else (ledger, found)
 
 
-def _tell(context: Context, new: bool) -> None:
+def _tell(settings: Settings, console: Console, new: bool) -> None:
     """A budget that starts at 0 should surprise nobody: the ledger lies in another folder, perhaps."""
-    settings = context.settings
     if new:
         place = "ledger.url" if settings.ledger.url else str(Path(settings.run_root).resolve() / "ledger.sqlite")
-        context.console.say(
+        console.say(
             f"ledger: opened an account for dataset {settings.data.name!r} with limit ε = {settings.ledger.epsilon:g} "
             f"on {place}: nothing had been spent there"
         )
@@ -159,8 +169,8 @@ class Outlook:
     order: float
 
 
-def outlook(settings: Settings) -> Outlook:
-    """What a new run would bring the dataset's account to, without opening or charging it."""
+def outlook(settings: Settings, new: Sequence[Event] | None = None) -> Outlook:
+    """What ``new`` events, or a new run, would bring the dataset's account to, without opening or charging it."""
     known = _known(settings)
     limit, counted = settings.ledger.epsilon, []
     if known is not None:
@@ -171,11 +181,10 @@ def outlook(settings: Settings) -> Outlook:
     if known is not None:
         delta = known[1].converting_delta
     order = known[1].order if known is not None else best_gaussian_order(limit, delta)
-    events: list[Event] = [labels_event(settings)]
-    if settings.baseline.enabled:
-        events.append(baseline_event(settings))
-    new = [float(rdp(event, [order])[0]) for event in events]
-    return Outlook(spent_epsilon(counted, order, delta), spent_epsilon(counted + new, order, delta), limit, order)
+    if new is None:
+        new = [labels_event(settings), *([baseline_event(settings)] if settings.baseline.enabled else [])]
+    costs = [float(rdp(event, [order])[0]) for event in new]
+    return Outlook(spent_epsilon(counted, order, delta), spent_epsilon(counted + costs, order, delta), limit, order)
 
 
 def account_mismatch(settings: Settings) -> str:
@@ -212,13 +221,13 @@ def charge(context: Context, stage: str, event: Event) -> tuple[Ledger, Reservat
     new = _known(context.settings) is None
     ledger, account = open_account(context.settings)
     earlier = [r for r in ledger.find(account.name, ledger_run(context), stage) if r.state in (DRAWING, COMMITTED)]
-    wanted = request(context, stage, event)
-    (held,) = ledger.reserve(account, [wanted])
-    _tell(context, new)
+    asked = request(context, stage, event)
+    (held,) = ledger.reserve(account, [asked])
+    _tell(context.settings, context.console, new)
     again = " again, for a new event: what was drawn before stays spent" if earlier else ""
     name = event_to_dict(event)["mechanism"]
     context.console.say(
-        f"{stage}: charges {name} with ε = {rounded_up(wanted.epsilon)} (δ = {account.delta:g}) "
+        f"{stage}: charges {name} with ε = {rounded_up(asked.epsilon)} (δ = {account.delta:g}) "
         f"to the ledger of dataset {account.name!r}{again}"
     )
     return ledger, held
