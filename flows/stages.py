@@ -81,7 +81,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         "teach",
-        3,
+        4,
         ("partition",),
         (),
         lambda s: [
@@ -98,7 +98,7 @@ STAGES: tuple[Stage, ...] = (
         lambda s: [s.seed, _dump(s, "queries"), _columns(s), identity(s.data, "public")],
         lambda s: ("release/queries.parquet",),
     ),
-    Stage("vote", 2, ("teach", "queries"), (), lambda s: [], lambda s: ("private/votes.parquet",)),
+    Stage("vote", 3, ("teach", "queries"), (), lambda s: [], lambda s: ("private/votes.parquet",)),
     Stage("aggregate", 1, ("queries", "vote"), (), _labels_event, lambda s: ("release/labels.parquet",)),
     Stage(
         "student",

@@ -47,14 +47,16 @@ def fit(
     device: str = "cpu",
     shift: int = 0,
     mixed: bool = False,
+    channels_last: bool = False,
 ) -> bool:
     """Minimise the cross-entropy with AdamW, in place; the network is on the CPU afterwards.
 
     features: (N, *shape). targets: (N,) integer classes or (N, C) probabilities. The learning rate falls linearly to
     0 over the last half of the steps. Images (N, channels, height, width) move by up to ``shift`` pixels each way,
     anew in each epoch; what is moved in repeats the border. ``mixed``: forward passes in bfloat16 where that is safe
-    (torch's autocast). Returns False where the loss or a parameter stopped being
-    finite: the caller decides what that means.
+    (torch's autocast). ``channels_last``: images reach the network with a pixel's channels side by side, which its
+    views must be able to bear. Returns False where the loss or a parameter stopped being finite: the caller decides
+    what that means.
     """
     device = device_of(device)
     network.to(device).train()
@@ -72,7 +74,7 @@ def fit(
             for batch in range(batches):
                 rows = order[batch * batch_size : (batch + 1) * batch_size]
                 with torch.autocast(inputs.device.type, torch.bfloat16, enabled=mixed):
-                    outputs = network(seen[rows])
+                    outputs = network(pixelwise(seen[rows]) if channels_last else seen[rows])
                 loss = nn.functional.cross_entropy(outputs.float(), wanted[rows])
                 step(loss, learning_rate * min(1.0, 2.0 * (1.0 - (epoch * batches + batch) / steps)))
             finite = finite and bool(torch.isfinite(loss))
@@ -134,7 +136,7 @@ def _adamw(parameters: list[nn.Parameter], weight_decay: float) -> Callable[[tor
     targets: list[torch.Tensor] = list(parameters)
 
     def step(loss: torch.Tensor, learning_rate: float) -> None:
-        gradients = list(torch.autograd.grad(loss, parameters))
+        gradients = [laid_out(g, p) for g, p in zip(torch.autograd.grad(loss, parameters), parameters, strict=True)]
         with torch.no_grad():
             adamw(
                 targets,
@@ -156,14 +158,29 @@ def _adamw(parameters: list[nn.Parameter], weight_decay: float) -> Callable[[tor
     return step
 
 
+def laid_out(gradient: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    """A gradient in its parameter's memory layout: a fused AdamW goes through memory, not through indices."""
+    if gradient.stride() == parameter.stride():
+        return gradient
+    return torch.empty_like(parameter, requires_grad=False).copy_(gradient)
+
+
+def pixelwise(images: torch.Tensor) -> torch.Tensor:
+    """Images with a pixel's channels side by side in memory (torch's channels_last), which pooling is faster on.
+
+    `to` and not `contiguous`, which leaves images of one channel as they are: torch then takes the other layout.
+    """
+    return images.to(memory_format=torch.channels_last)
+
+
 def shifted(images: torch.Tensor, shift: int, generator: torch.Generator) -> torch.Tensor:
     """Images (N, channels, height, width), each moved by up to ``shift`` pixels each way; the border is repeated."""
-    count, channels, height, width = images.shape
-    moves = torch.randint(-shift, shift + 1, (2, count, 1), generator=generator).to(images.device)
-    rows = (torch.arange(height, device=images.device) + moves[0]).clamp(0, height - 1)
-    columns = (torch.arange(width, device=images.device) + moves[1]).clamp(0, width - 1)
-    moved = images.gather(2, rows[:, None, :, None].expand(count, channels, height, width))
-    return moved.gather(3, columns[:, None, None, :].expand(count, channels, height, width))
+    count, _, height, width = images.shape
+    moves = torch.randint(0, 2 * shift + 1, (2, count), generator=generator).to(images.device)
+    padded = nn.functional.pad(images, [shift] * 4, mode="replicate")
+    # (N, channels, moves, moves, height, width), a view: each image in all its places.
+    places = padded.unfold(2, height, 1).unfold(3, width, 1)
+    return places[torch.arange(count, device=images.device), :, moves[0], moves[1]]
 
 
 def _as_targets(targets: np.ndarray) -> torch.Tensor:

@@ -164,9 +164,13 @@ def _train_network(shard: Shard, task: Task) -> Tensors | None:
             device=settings.device,
             shift=settings.shift,
             mixed=settings.precision == "mixed",
+            channels_last=settings.model == "cnn",
         )
-        # Cloned: weights that a module ties are one tensor under two names, which no safetensors file holds.
-        return {name: tensor.detach().clone() for name, tensor in network.state_dict().items()} if finite else None
+        if not finite:
+            return None
+        # Copied in C order: no safetensors file holds one tensor under two names (tied weights) or other layouts.
+        kept = network.state_dict().items()
+        return {name: tensor.detach().clone(memory_format=torch.contiguous_format) for name, tensor in kept}
     return None
 
 
@@ -201,13 +205,18 @@ def _estimator_scores(features: np.ndarray, task: Task, batch: int) -> Scores:
 def _network_scores(features: np.ndarray, task: Task, batch: int) -> Scores:
     device = fitting.device_of(task.settings.device)
     network = network_of(task, 0).to(device)
+
+    def blocks() -> Iterator[torch.Tensor]:
+        made = fitting.input_blocks(features, batch, device)
+        return map(fitting.pixelwise, made) if task.settings.model == "cnn" else made
+
     # Few inputs are kept as they are put in; many are made anew for each teacher.
-    held = list(fitting.input_blocks(features, batch, device)) if features.size <= _HELD else None
+    held = list(blocks()) if features.size <= _HELD else None
 
     def scores(teacher: int, kept: Tensors) -> np.ndarray | None:
         network.load_state_dict(kept)
         with _own_faults(task.settings):
-            return fitting.outputs(network, held or fitting.input_blocks(features, batch, device))
+            return fitting.outputs(network, held or blocks())
         return None
 
     return scores

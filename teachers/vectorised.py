@@ -72,7 +72,7 @@ def train_group(
                 before.copy_(now)
             adamw(
                 moved,
-                [found[name] for name in names],
+                [fitting.laid_out(found[name], parameters[name]) for name in names],
                 first,
                 second,
                 [],

@@ -87,6 +87,18 @@ def test_fitting_is_adamw_with_a_rate_that_falls_to_zero(digits: tuple[np.ndarra
         assert torch.allclose(one, other, atol=1e-5)
 
 
+def test_layouts_in_memory_change_no_weight_beyond_rounding(digits: tuple[np.ndarray, np.ndarray]) -> None:
+    """Images, gradients or parameters with a pixel's channels side by side train what the usual layout trains."""
+    pixels, labels = digits[0][:64], digits[1][:64]
+    usual, images, parameters = (networks.build("cnn", (1, 8, 8), 10, 1) for _ in range(3))
+    parameters.to(memory_format=torch.channels_last)
+    assert fitting.fit(usual, pixels, labels, shift=1, **FIT)
+    assert fitting.fit(images, pixels, labels, shift=1, channels_last=True, **FIT)
+    assert fitting.fit(parameters, pixels, labels, shift=1, **FIT)
+    for one, *others in zip(usual.parameters(), images.parameters(), parameters.parameters(), strict=True):
+        assert all(torch.allclose(one, other, atol=1e-4) for other in others)
+
+
 def test_shifts_move_images_whole_and_by_no_more_than_asked() -> None:
     """A moved image is the original at an offset within the bound; a shift of more moves more than one of none."""
     images = torch.zeros(50, 1, 9, 9)
