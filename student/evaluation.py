@@ -5,30 +5,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import beta
 
 from data.errors import UserError
+from student.fairness import largest_gap
+from student.rates import Rate, rate
 
-CONFIDENCE = 0.95
 MOST_GROUPS = 50
-
-
-@dataclass(frozen=True)
-class Rate:
-    """``correct`` of ``total`` and the Clopper-Pearson interval [low, high]; all None where total is 0."""
-
-    correct: int
-    total: int
-    accuracy: float | None
-    low: float | None
-    high: float | None
 
 
 @dataclass(frozen=True)
 class Subgroups:
     """Accuracy by the values of one column, in order, and the gap between its best and its worst value.
 
-    ``gap`` with [gap_low, gap_high] covers the true gap with at least 95%: see :func:`by_group`.
+    ``gap`` with [gap_low, gap_high] covers the true gap with at least 95%: see :func:`student.fairness.largest_gap`.
     """
 
     column: str
@@ -48,24 +37,6 @@ class Evaluation:
     subgroups: tuple[Subgroups, ...] = ()
 
 
-def rate(correct: int, total: int, confidence: float = CONFIDENCE) -> Rate:
-    """The exact (Clopper-Pearson 1934) interval: it covers the true accuracy with at least ``confidence``.
-
-    >>> rate(9, 10).low < 0.6 < 0.99 < rate(9, 10).high
-    True
-    """
-    if not 0 <= correct <= total:
-        raise UserError(f"correct = {correct}: must be between 0 and total = {total}")
-    if not 0 < confidence < 1:
-        raise UserError(f"confidence = {confidence}: must lie strictly between 0 and 1")
-    if total == 0:
-        return Rate(0, 0, None, None, None)
-    tail = (1 - confidence) / 2
-    low = 0.0 if correct == 0 else float(beta.ppf(tail, correct, total - correct + 1))
-    high = 1.0 if correct == total else float(beta.ppf(1 - tail, correct + 1, total - correct))
-    return Rate(correct, total, correct / total, low, high)
-
-
 def check_groups(groups: Mapping[str, np.ndarray]) -> None:
     """Refuse a column of too many values: one that numbers its rows says nothing of any group."""
     for column, values in groups.items():
@@ -74,26 +45,16 @@ def check_groups(groups: Mapping[str, np.ndarray]) -> None:
 
 
 def by_group(right: np.ndarray, column: str, values: np.ndarray) -> Subgroups:
-    """Accuracy of each of the k values of a column (N,), where ``right`` (N,) says which predictions are.
+    """Accuracy of each of the values of a column (N,), N ≥ 1, where ``right`` (N,) says which predictions are.
 
-    The gap's interval: with k exact intervals that hold together with probability 95% (each at 1 - 5%/k, Bonferroni),
-    the best true accuracy is at least the largest lower end and the worst at most the smallest upper end, so the gap
-    lies between the largest lower end less the smallest upper end (or 0) and the largest upper less the smallest lower.
+    The gap's interval is that of :func:`student.fairness.largest_gap`; one value alone has no gap.
     """
     names = np.unique(values)
     counts = [(int(right[values == name].sum()), int((values == name).sum())) for name in names]
     rates = tuple(rate(*each) for each in counts)
-    joint = [rate(*each, confidence=1 - (1 - CONFIDENCE) / len(counts)) for each in counts]
-    lows, highs = [each.low or 0.0 for each in joint], [each.high or 0.0 for each in joint]
-    accuracies = [each.accuracy or 0.0 for each in rates]
-    return Subgroups(
-        column,
-        tuple(str(name) for name in names),
-        rates,
-        max(accuracies) - min(accuracies),
-        max(max(lows) - min(highs), 0.0),
-        max(highs) - min(lows) if len(counts) > 1 else 0.0,
-    )
+    gap = largest_gap(counts)
+    difference = (gap.value, gap.low or 0.0, gap.high or 0.0) if gap is not None else (0.0, 0.0, 0.0)
+    return Subgroups(column, tuple(str(name) for name in names), rates, *difference)
 
 
 def evaluate(

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from scipy.stats import binom, binomtest
 
 from data.errors import UserError
-from student.evaluation import as_record, by_group, check_groups, evaluate, rate
+from student.evaluation import as_record, by_group, check_groups, evaluate
+from student.rates import rate
 
 
 @given(st.integers(1, 5_000), st.data())
