@@ -19,26 +19,22 @@ sum of four Gaussians makes the attack on their representation harder (Holohan a
 """
 
 import os
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
-from opacus import GradSampleModule
 from opacus.optimizers import DPOptimizer
 from torch import nn
 
 from accounting.events import DPSGD
-from baseline.networks import build, divide, fixed_features
-from baseline.sampling import Entropy, one_per_unit, poisson_sample, system_generator
+from baseline.gradients import Gradients, workers
+from baseline.inputs import prepare
+from baseline.networks import build, divide
+from baseline.sampling import Entropy, poisson_sample, system_generator
 from baseline.settings import BaselineSettings
 from data.errors import UserError
 from data.examples import PrivateRecords
-from teachers.fitting import threads_for
 
 Progress = Callable[[int, int], None]
-
-# Numbers in a micro-batch of inputs below which one thread is as fast as several.
-SMALL_STEP = 1_000_000
 
 DISCLOSURE = (
     "DP-SGD draws its noise and its Poisson samples in floating point from Mersenne Twister generators whose whole "
@@ -74,72 +70,54 @@ def train(
         raise UserError("baseline: sampling_rate and steps differ from those of the event that is charged")
     network = build(settings, shape, classes, seed)
     fixed, trained = divide(network)
-    kept = one_per_unit(records)
-    inputs = fixed_features(fixed, kept.features)
-    labels = torch.from_numpy(kept.labels.astype("int64"))
-    gradients, optimiser = _private(trained, event, settings, system_generator(entropy))
+    inputs = prepare(records, fixed, settings, seed)
+    optimiser = _private(trained, event, settings, system_generator(entropy))
     sampling = system_generator(entropy)
     first_averaged = event.steps - int(settings.averaging * event.steps)
     weights = nn.utils.parameters_to_vector(trained.parameters()).detach().clone()
-    with threads_for(settings.micro_batch * inputs[:1].numel(), SMALL_STEP):
+    with workers(trained, _threads(settings)) as compute:
         for step in range(event.steps):
-            rows = poisson_sample(len(labels), event.sampling_rate, sampling)
-            noisy_step(gradients, optimiser, inputs[rows], labels[rows], settings.micro_batch)
+            rows = poisson_sample(len(inputs), event.sampling_rate, sampling)
+            # An empty sample is one block without rows.
+            blocks = rows.split(settings.micro_batch)
+            noisy_step(optimiser, compute(lambda block, step=step: inputs.block(block, step), blocks), len(blocks))
             current = nn.utils.parameters_to_vector(trained.parameters()).detach()
             # Post-processing of released steps: averaging costs no privacy and damps the noise of the last steps.
             taken = max(step - first_averaged, 0) + 1
             weights = weights + (current - weights) / taken
             if progress is not None:
                 progress(step + 1, event.steps)
-    # A network of its own: Opacus leaves per-unit gradients on the parameters that it trained.
+    # A network of its own: Opacus leaves per-unit gradients on the parameters that it steps.
     released = build(settings, shape, classes, seed)
     nn.utils.vector_to_parameters(weights, released.parameters())
     return released.eval()
 
 
-def _private(
-    trained: nn.Module, event: DPSGD, settings: BaselineSettings, noise: torch.Generator
-) -> tuple[GradSampleModule, DPOptimizer]:
-    """The network with per-unit gradients, and SGD on their clipped, noisy sum divided by ``settings.batch_size``."""
-    gradients = GradSampleModule(trained, loss_reduction="sum", strict=True)
-    optimiser = DPOptimizer(
+def _threads(settings: BaselineSettings) -> int:
+    """As many threads as torch would use, no more than a step has blocks by its nominal size."""
+    return max(1, min(torch.get_num_threads(), settings.batch_size // settings.micro_batch))
+
+
+def _private(trained: nn.Module, event: DPSGD, settings: BaselineSettings, noise: torch.Generator) -> DPOptimizer:
+    """SGD on the clipped, noisy sum of per-unit gradients divided by ``settings.batch_size``."""
+    return DPOptimizer(
         torch.optim.SGD(trained.parameters(), lr=settings.learning_rate, momentum=settings.momentum),
         noise_multiplier=event.noise_multiplier,
         max_grad_norm=settings.clip,
-        # The constant, not the batch: "mean" divides the noisy sum by it and by nothing else, since the gradients are
-        # those of a *summed* loss and each noisy step hands over exactly one block of them (see noisy_step).
+        # The constant, not the batch: "mean" divides the noisy sum by it and by nothing else, since each noisy step
+        # hands over exactly one block of gradients (see noisy_step).
         expected_batch_size=settings.batch_size,
         loss_reduction="mean",
         generator=noise,
         secure_mode=True,
     )
-    return gradients, optimiser
 
 
-def noisy_step(
-    gradients: GradSampleModule, optimiser: DPOptimizer, inputs: torch.Tensor, labels: torch.Tensor, micro_batch: int
-) -> None:
-    """One step on a sample (B, …), B ≥ 0, at most ``micro_batch`` gradients in memory at a time, noise added once."""
-    blocks = range(0, max(len(labels), 1), micro_batch)
-    for start in blocks:
-        rows = slice(start, start + micro_batch)
+def noisy_step(optimiser: DPOptimizer, blocks: Iterable[Gradients], count: int) -> None:
+    """One step on ``count`` ≥ 1 blocks of per-unit gradients: each block clipped and summed, noise added once."""
+    for number, gradients in enumerate(blocks, 1):
         optimiser.zero_grad(set_to_none=True)
-        _per_unit_gradients(gradients, inputs[rows], labels[rows])
-        optimiser.signal_skip_step(do_skip=start != blocks[-1])
+        for parameter, gradient in zip(optimiser.params, gradients, strict=True):
+            parameter.grad_sample = gradient
+        optimiser.signal_skip_step(do_skip=number < count)
         optimiser.step()
-
-
-def _per_unit_gradients(gradients: GradSampleModule, inputs: torch.Tensor, labels: torch.Tensor) -> None:
-    """Fill ``grad_sample`` (B, *parameter) of each parameter; (0, *parameter) for an empty sample."""
-    parameters = [p for p in gradients.parameters() if p.requires_grad]
-    if len(labels):
-        with warnings.catch_warnings():
-            # Inputs need no gradient, which torch remarks on for Opacus' hooks; per-unit gradients are complete.
-            warnings.filterwarnings("ignore", message="Full backward hook is firing", category=UserWarning)
-            nn.functional.cross_entropy(gradients(inputs), labels, reduction="sum").backward()
-    for parameter in parameters:
-        if not len(labels):
-            parameter.grad_sample = parameter.new_zeros((0, *parameter.shape))
-        else:
-            # A gradient that overflowed would be scaled to 0 · inf = NaN, and one unit would ruin the sum.
-            torch.nan_to_num_(parameter.grad_sample, nan=0.0, posinf=0.0, neginf=0.0)

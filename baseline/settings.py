@@ -61,9 +61,18 @@ class BaselineSettings(BaseModel):
         title="Averaging",
         description="Share of the last steps whose weights are averaged; 0 keeps the last weights.",
     )
+    augmentation: int = Field(
+        0,
+        ge=0,
+        le=64,
+        title="Augmentation",
+        description="Moved copies of an image whose mean gradient is clipped, in each step; 0: the image itself.",
+    )
+    shift: int = Field(2, ge=0, title="Shift", description="Pixels that a copy is moved by at most, each way.")
     micro_batch: int = Field(
-        512,
+        256,
         ge=1,
         title="Micro-batch",
-        description="Most per-unit gradients held at once: memory only, the step and its noise are the same.",
+        description="Per-unit gradients that a thread computes at once: memory only, the step and its noise are the "
+        "same.",
     )
