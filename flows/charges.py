@@ -159,6 +159,15 @@ def _tell(settings: Settings, console: Console, new: bool) -> None:
         )
 
 
+def undrawn(settings: Settings) -> set[tuple[str, str]]:
+    """(run, stage) of the dataset's charges under which nothing was drawn yet; opens no account."""
+    known = _known(settings)
+    if known is None:
+        return set()
+    ledger, account = known
+    return {(held.run, held.stage) for held in ledger.events(account.name) if held.state == RESERVED}
+
+
 @dataclass(frozen=True)
 class Outlook:
     """ε spent, what it would be after a whole new run of these settings, and the limit."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import typer
 
 from data.errors import PateError
-from flows import cli_plan, cli_run
+from flows import cli_plan, cli_run, cli_sweep
 from flows.cli_ledger import ledger_app
 from flows.cli_options import INTERRUPTED, fail
 
@@ -34,6 +34,7 @@ app.command()(cli_run.predict)
 app.command()(cli_run.purge)
 app.command()(cli_plan.plan)
 app.command()(cli_plan.privacy)
+app.command()(cli_sweep.sweep)
 app.add_typer(ledger_app, name="ledger")
 
 
