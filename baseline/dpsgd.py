@@ -18,6 +18,7 @@ Disclosed with every release: gradients, noise and sampling are floating-point n
 sum of four Gaussians makes the attack on their representation harder (Holohan and Braghin 2021); it is no proof.
 """
 
+import functools
 import os
 from collections.abc import Callable, Iterable
 
@@ -80,7 +81,7 @@ def train(
             rows = poisson_sample(len(inputs), event.sampling_rate, sampling)
             # An empty sample is one block without rows.
             blocks = rows.split(settings.micro_batch)
-            noisy_step(optimiser, compute(lambda block, step=step: inputs.block(block, step), blocks), len(blocks))
+            noisy_step(optimiser, compute(functools.partial(inputs.block, step=step), blocks), len(blocks))
             current = nn.utils.parameters_to_vector(trained.parameters()).detach()
             # Post-processing of released steps: averaging costs no privacy and damps the noise of the last steps.
             taken = max(step - first_averaged, 0) + 1
