@@ -4,11 +4,12 @@ The ledger belongs to the *dataset*, a name its curator declares, not to a run a
 (editing a row must not reset the budget). Whatever leaves the private zone is an event here, charged before
 its noise is drawn, at its caps:
 
-    reserve -> bind -> draw and journal -> commit -> release
+    reserve -> bind -> draw and journal -> (advance, a round) -> commit -> release
 
-``reserved`` (charged, nothing drawn), ``drawing`` (bound; noise may have been drawn, nothing was released),
-``committed`` (drawn; released from then on). All three count in full: a crash at any point leaves the charge
-standing. States only move forward; only a ``reserved`` event, under which nothing was drawn, can be ``cancelled``.
+``reserved`` (charged, nothing drawn), ``drawing`` (bound; noise may have been drawn, nothing was released but the
+rounds that its outcome names), ``committed`` (drawn; released from then on). All three count in full: a crash at any
+point leaves the charge standing. States only move forward; only a ``reserved`` event, under which nothing was drawn,
+can be ``cancelled``.
 
 Admission is the Rényi filter of [FZ, arXiv 2008.11193] at one order α*, fixed when the dataset is opened
 from its limit ε and δ (where a Gaussian mechanism of that budget converts best) and never chosen afterwards:
@@ -234,12 +235,32 @@ class Ledger:
             move_event(connection, reservation_id, DRAWING, binding=binding)
             return reservation_from_row(event_row(connection, reservation_id))
 
-    def commit(self, reservation_id: str, outcome: str) -> Reservation:
+    def advance(self, reservation_id: str, outcome: str, after: str | None) -> Reservation:
+        """``drawing`` → ``drawing``: a round of several ended; *before* anything is computed from its outcomes.
+
+        ``outcome``: a keyed digest of all rounds so far; ``after``: of those before this one, None for the first. The
+        ledger must hold one or the other: the same again is resuming. Else other rounds were drawn under this charge,
+        by a copy of the run directory or before a journal was lost, and may have been shown: refused.
+        """
+        check_named("outcome", outcome)
+        with transaction(self.engine) as connection:
+            event = _lock_event(connection, reservation_id)
+            if event.state not in (DRAWING, COMMITTED):
+                raise UserError(f"{_place(event)}: is {event.state}; only what is drawing can advance")
+            if event.outcome == outcome:
+                return reservation_from_row(event)
+            if event.state == COMMITTED or event.outcome != after:
+                raise UserError(f"{_place(event)}: paid for other rounds already; these need a new charge")
+            move_event(connection, reservation_id, DRAWING, outcome=outcome)
+            return reservation_from_row(event_row(connection, reservation_id))
+
+    def commit(self, reservation_id: str, outcome: str, after: str | None = None) -> Reservation:
         """``drawing`` → ``committed``, when all is drawn and *before* it is released. The charge stays.
 
         ``outcome``: a keyed digest of what was drawn. One charge pays for one outcome: committing the same again is
         resuming, another one (drawn by a copy of the run directory, or after a journal was lost) is refused. Hence
-        under a ``drawing`` charge nothing has ever been released.
+        under a ``drawing`` charge nothing has ever been released, but the rounds that its outcome names: ``after``, as
+        of :meth:`advance`, must be that.
         """
         check_named("outcome", outcome)
         with transaction(self.engine) as connection:
@@ -250,6 +271,8 @@ class Ledger:
                 return reservation_from_row(event)
             if event.state != DRAWING:
                 raise UserError(f"{_place(event)}: is {event.state}; only what is drawing can be committed")
+            if event.outcome != after:
+                raise UserError(f"{_place(event)}: paid for other rounds already; these need a new charge")
             move_event(connection, reservation_id, COMMITTED, outcome=outcome)
             return reservation_from_row(event_row(connection, reservation_id))
 

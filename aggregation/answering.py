@@ -37,19 +37,40 @@ def answer_all(
     Continues the journal at ``journal_path`` (which :func:`aggregation.journal.start` began): outcomes that it holds
     are replayed, others are drawn and journalled.
     """
-    queries = min(len(votes), most_asked(event))
+    asked = votes[: most_asked(event)]
+    return answer_some(asked, event, journal_path, 0, event.answers, progress=progress, source=source)
+
+
+def answer_some(
+    votes: np.ndarray,
+    event: NoisyMax,
+    journal_path: Path,
+    first: int,
+    answers: int,
+    *,
+    student: np.ndarray | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+    source: Source = os.urandom,
+) -> np.ndarray:
+    """Outcomes (<= Q,) int32 of the queries ``first``, ``first`` + 1, … of the journal, at most ``answers`` answered.
+
+    votes: (Q, C). student: (Q, C) parts, for Interactive-GNMax. Replays and journals as :func:`answer_all` does.
+    """
+    queries = len(votes)
     state = journal.read(journal_path)
     if state is None:
         raise UserError(f"{journal_path}: no such file")
-    outcomes = state[1]
+    outcomes = state[1][first:]
     if len(outcomes) > queries:
         raise UserError(f"{journal_path}: holds more outcomes than queries; restore it, or delete it and rerun")
     while len(outcomes) < queries:
-        remaining = event.answers - int((outcomes != ABSTAINED).sum())
+        remaining = answers - int((outcomes != ABSTAINED).sum())
         if remaining <= 0:
             break
-        drawn = answer(votes[len(outcomes) : min(len(outcomes) + BATCH, queries)], event, remaining, source)
-        journal.append(journal_path, len(outcomes), drawn)
+        batch = slice(len(outcomes), min(len(outcomes) + BATCH, queries))
+        compared = None if student is None else student[batch]
+        drawn = answer(votes[batch], event, remaining, source, student=compared)
+        journal.append(journal_path, first + len(outcomes), drawn)
         outcomes = np.concatenate([outcomes, drawn])
         progress(len(outcomes), queries)
     return outcomes

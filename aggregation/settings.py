@@ -4,13 +4,15 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from accounting.events import ConfidentGNMax, GNMax, LNMax, NoisyMax
+from accounting.events import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, NoisyMax
 
 _NEEDS = {
     "lnmax": ("scale",),
     "gnmax": ("sigma",),
     "confident-gnmax": ("sigma", "threshold", "threshold_sigma"),
+    "interactive-gnmax": ("sigma", "threshold", "threshold_sigma"),
 }
+CONFIDENCE = 0.9
 
 
 class AggregationSettings(BaseModel):
@@ -18,10 +20,10 @@ class AggregationSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, title="Aggregation")
 
-    mechanism: Literal["lnmax", "gnmax", "confident-gnmax"] = Field(
+    mechanism: Literal["lnmax", "gnmax", "confident-gnmax", "interactive-gnmax"] = Field(
         "confident-gnmax",
         title="Mechanism",
-        description="lnmax (Laplace), gnmax (Gaussian) or confident-gnmax.",
+        description="lnmax (Laplace), gnmax (Gaussian), confident-gnmax, or interactive-gnmax (at least 2 rounds).",
     )
     sigma: float | None = Field(
         None,
@@ -43,7 +45,8 @@ class AggregationSettings(BaseModel):
         None,
         allow_inf_nan=False,
         title="Threshold T",
-        description="Votes that the noisy largest count must reach to be answered.",
+        description="Votes that the noisy largest count must reach to be answered; of interactive-gnmax: the largest "
+        "count less as many votes as the student expects for its class.",
     )
     threshold_sigma: float | None = Field(
         None,
@@ -52,6 +55,14 @@ class AggregationSettings(BaseModel):
         allow_inf_nan=False,
         title="Noise of the test σ_T",
         description="Standard deviation, in votes, of the test's noise.",
+    )
+    confidence: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        title="Confidence",
+        description="Of interactive-gnmax: the student's label is kept where the test finds no disagreement and the "
+        f"student's probability of it is above this; default: {CONFIDENCE}.",
     )
     max_queries: int | None = Field(
         None, ge=1, title="Cap on queries", description="Most queries asked; default: queries.count."
@@ -70,7 +81,14 @@ class AggregationSettings(BaseModel):
         for field in ("sigma", "scale", "threshold", "threshold_sigma"):
             if field not in needed and getattr(self, field) is not None:
                 raise ValueError(f"{field}: is not a parameter of {self.mechanism}")
+        if self.confidence is not None and self.mechanism != "interactive-gnmax":
+            raise ValueError(f"confidence: is not a parameter of {self.mechanism}")
         return self
+
+    @property
+    def sure(self) -> float:
+        """The probability above which a student's own label may stand."""
+        return CONFIDENCE if self.confidence is None else self.confidence
 
 
 def caps(settings: AggregationSettings, queries: int) -> tuple[int, int]:
@@ -86,6 +104,5 @@ def event(settings: AggregationSettings, queries: int) -> NoisyMax:
         return LNMax(settings.scale or 0.0, answers)
     if settings.mechanism == "gnmax":
         return GNMax(settings.sigma or 0.0, answers)
-    return ConfidentGNMax(
-        settings.sigma or 0.0, settings.threshold or 0.0, settings.threshold_sigma or 0.0, asked, answers
-    )
+    kind = ConfidentGNMax if settings.mechanism == "confident-gnmax" else InteractiveGNMax
+    return kind(settings.sigma or 0.0, settings.threshold or 0.0, settings.threshold_sigma or 0.0, asked, answers)

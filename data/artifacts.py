@@ -59,10 +59,10 @@ def read_table(path: Path, columns: tuple[str, ...]) -> pa.Table:
     return table
 
 
-def write_queries(path: Path, public_ids: np.ndarray, round_: int = 0) -> None:
-    """The chosen queries, numbered from 0 in the order in which they are asked."""
+def write_queries(path: Path, public_ids: np.ndarray, rounds: np.ndarray | int = 0) -> None:
+    """The queries, numbered from 0 in the order in which they are asked, and the round of each, from 0."""
     count = len(public_ids)
-    columns = [np.arange(count), public_ids.tolist(), np.full(count, round_, np.int32)]
+    columns = [np.arange(count), public_ids.tolist(), _each(rounds, count)]
     write_table(
         path,
         pa.table([pa.array(c) for c in columns], names=["query_id", "public_id", "round"]).cast(
@@ -95,17 +95,34 @@ def read_votes(path: Path) -> np.ndarray:
     return flat.reshape(len(table), column.type.list_size).astype(np.int64)
 
 
-def write_labels(path: Path, public_ids: np.ndarray, outcomes: np.ndarray, metadata: dict[str, str]) -> None:
-    """A row for every query asked, in order: ``outcomes`` (Q,) int, -1 where the teachers abstained."""
+def _each(rounds: np.ndarray | int, count: int) -> np.ndarray:
+    return np.broadcast_to(np.asarray(rounds, dtype=np.int32), (count,))
+
+
+def write_labels(
+    path: Path,
+    public_ids: np.ndarray,
+    outcomes: np.ndarray,
+    metadata: dict[str, str],
+    *,
+    sources: np.ndarray | None = None,
+    rounds: np.ndarray | int = 0,
+) -> None:
+    """A row for every query asked, in order: ``outcomes`` (Q,) int labels, -1 for none.
+
+    ``sources`` (Q,): who each label is of, one of SOURCES; without it labels are the teachers'.
+    """
     asked = len(outcomes)
     abstained = outcomes < 0
+    if sources is None:
+        sources = np.where(abstained, "abstained", "teachers")
     table = pa.table(
         [
             pa.array(np.arange(asked)),
             pa.array(public_ids[:asked].tolist()),
             pa.array(outcomes.astype(np.int32), mask=abstained),
-            pa.array(np.where(abstained, "abstained", "teachers").tolist(), pa.string()),
-            pa.array(np.zeros(asked, np.int32)),
+            pa.array(sources.tolist(), pa.string()),
+            pa.array(_each(rounds, asked)),
         ],
         names=["query_id", "public_id", "label", "source", "round"],
     ).cast(labels_schema(public_ids))
@@ -117,3 +134,9 @@ def read_labels(path: Path) -> tuple[np.ndarray, np.ndarray]:
     table = read_table(path, ("query_id", "public_id", "label", "source", "round"))
     labels = table["label"].fill_null(-1).to_numpy().astype(np.int32)
     return np.array(table["public_id"].to_pylist()), labels
+
+
+def read_sources(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Of each query asked, in order: who its label is of, one of SOURCES, and its round (Q,) from 0."""
+    table = read_table(path, ("query_id", "public_id", "label", "source", "round"))
+    return np.array(table["source"].to_pylist(), dtype="U9"), table["round"].to_numpy()

@@ -54,7 +54,7 @@ class Status:
 
     @property
     def deleted(self) -> bool:
-        """Whether the stage had finished under this key and its output is gone."""
+        """Whether the stage had finished under this key and what it released is gone."""
         return self.standing == "missing" and self.problem == "deleted"
 
 
@@ -102,8 +102,11 @@ def _status(context: Context, record: StageRecord | None, stage: Stage, inputs: 
         return dataclasses.replace(status, standing="corrupt", problem=problem)
     if record.key != key:
         return dataclasses.replace(status, standing="stale")
-    if any(not (context.run.root / path).exists() for path in record.outputs):
-        return dataclasses.replace(status, standing="missing", problem="deleted")
+    gone = [path for path in record.outputs if not (context.run.root / path).exists()]
+    if gone:
+        # What is private can be made again from what was drawn; what was released is only ever drawn anew.
+        deleted = any(path.startswith("release/") for path in gone)
+        return dataclasses.replace(status, standing="missing", problem="deleted" if deleted else "")
     return status
 
 

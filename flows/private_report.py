@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from accounting import exact, p18
+from accounting import exact, outcomes, p18
 from accounting.cost import Guarantee, guarantee
 from accounting.data_dependent import Figure, epsilons
 from accounting.events import NoisyMax
 from accounting.orders import default_orders
-from data.artifacts import read_labels, read_votes
+from aggregation.mechanisms import WHOLE
+from data.artifacts import read_labels, read_sources, read_votes
 from data.partition import read_partition
 from data.store import Run, read_json, write_text
-from flows import charges, figures, pages
+from flows import charges, figures, pages, rounds
 from flows.context import Context
 from teachers import chunks
 
@@ -67,9 +68,11 @@ def write(context: Context) -> None:
     settings, run = context.settings, context.run
     event, delta = charges.labels_event(settings), settings.aggregation.delta
     _, labels = read_labels(run.release / "labels.parquet")
+    sources, _ = read_sources(run.release / "labels.parquet")
     votes = read_votes(run.private / "votes.parquet")[: len(labels)]
-    facts = vote_facts(votes, labels)
-    spent = data_dependent(votes, event, delta)
+    facts = vote_facts(votes, np.where(sources == "teachers", labels, -1))
+    parts = rounds.student_parts(context)
+    spent = data_dependent(votes, event, delta, None if parts is None else parts / WHOLE)
     shards = _shard_facts(run, settings.teachers.count)
     text = pages.render(
         "report-private.html.j2",
@@ -78,6 +81,7 @@ def write(context: Context) -> None:
         event=event,
         delta=delta,
         asked=len(labels),
+        several=settings.queries.rounds > 1,
         facts=facts,
         spent=spent,
         bounds=_bounds(event, delta),
@@ -95,7 +99,7 @@ def write(context: Context) -> None:
 
 
 def vote_facts(votes: NDArray[np.int64], labels: np.ndarray) -> VoteFacts:
-    """From the votes (Q, C) and the released outcomes (Q,), -1 for an abstention. PRIVATE."""
+    """From the votes (Q, C) and the teachers' released labels (Q,), -1 where they gave none. PRIVATE."""
     ordered = np.sort(votes, axis=1)
     answered = labels >= 0
     # Where several classes tie at the top, any of them is the plurality's choice.
@@ -108,12 +112,19 @@ def vote_facts(votes: NDArray[np.int64], labels: np.ndarray) -> VoteFacts:
     )
 
 
-def data_dependent(votes: NDArray[np.int64], event: NoisyMax, delta: float) -> DataDependent:
-    """The numbers of :mod:`accounting.data_dependent` over the queries asked, improved conversion. PRIVATE."""
-    found = epsilons([votes], event, default_orders(), delta)
+def data_dependent(
+    votes: NDArray[np.int64], event: NoisyMax, delta: float, student: Array | None = None
+) -> DataDependent:
+    """The numbers of :mod:`accounting.data_dependent` over the queries asked, improved conversion. PRIVATE.
+
+    ``student`` (Q, C): for Interactive-GNMax, the probabilities that the votes were compared with.
+    """
+    blocks: list[object] = [votes if student is None else (votes, student)]
+    found = epsilons(blocks, event, default_orders(), delta)
     order = found["data_dependent_exact"].order
-    per_query = exact.query_cost(votes, event, [order])[0][:, 0]
-    return DataDependent(found, order, p18.expected_answers(votes, event), per_query)
+    per_query = exact.query_cost(votes, event, [order], student)[0][:, 0]
+    compared = None if student is None else outcomes.statistic(votes, event, student)
+    return DataDependent(found, order, p18.expected_answers(votes, event, compared), per_query)
 
 
 def _bounds(event: NoisyMax, delta: float) -> tuple[Guarantee, Guarantee]:

@@ -48,6 +48,15 @@ class Settings(BaseModel):
         asked, cap = self.queries.count, self.aggregation.max_queries
         if asked is not None and cap is not None and asked > cap:
             raise ValueError(f"queries.count = {asked}: must be at most aggregation.max_queries = {cap}")
+        rounds, answers = self.queries.rounds, self.aggregation.max_answers
+        if self.aggregation.mechanism == "interactive-gnmax" and rounds < 2:
+            raise ValueError(
+                f"queries.rounds = {rounds}: must be at least 2 for interactive-gnmax, whose student learns from the "
+                "rounds before"
+            )
+        for field, most in (("queries.count", asked), ("aggregation.max_answers", answers)):
+            if most is not None and rounds > most:
+                raise ValueError(f"queries.rounds = {rounds}: must be at most {field} = {most}")
         classes = len(self.data.class_names)
         if self.teachers.empty_vote >= classes:
             raise ValueError(f"teachers.empty_vote = {self.teachers.empty_vote}: must be below the {classes} classes")

@@ -66,7 +66,24 @@ def _labels_event(settings: Settings) -> list[object]:
     from accounting.events import event_to_dict
     from flows.charges import labels_event
 
-    return [event_to_dict(labels_event(settings)), settings.aggregation.delta]
+    event = event_to_dict(labels_event(settings))
+    # Not the settings of the student that chooses later rounds: what was asked and paid for is not asked anew for them.
+    sure = [settings.aggregation.sure] if event["mechanism"] == "interactive-gnmax" else []
+    return [event, settings.aggregation.delta, *sure]
+
+
+def _queries_output(settings: Settings) -> str:
+    return "release/queries.parquet" if settings.queries.rounds == 1 else "release/queries-first.parquet"
+
+
+def _votes_output(settings: Settings) -> str:
+    return "private/votes.parquet" if settings.queries.rounds == 1 else "private/votes-first.parquet"
+
+
+def _labels_outputs(settings: Settings) -> tuple[str, ...]:
+    """Of several rounds the later ones are asked and voted on by the stage that answers the earlier ones."""
+    later = () if settings.queries.rounds == 1 else ("release/queries.parquet", "private/votes.parquet")
+    return ("release/labels.parquet", *later)
 
 
 # A stage's upstream stages bring in their settings with their keys; each names only what is its own.
@@ -96,10 +113,10 @@ STAGES: tuple[Stage, ...] = (
         (),
         ("public",),
         lambda s: [s.seed, _dump(s, "queries"), _columns(s), identity(s.data, "public")],
-        lambda s: ("release/queries.parquet",),
+        lambda s: (_queries_output(s),),
     ),
-    Stage("vote", 3, ("teach", "queries"), (), lambda s: [], lambda s: ("private/votes.parquet",)),
-    Stage("aggregate", 1, ("queries", "vote"), (), _labels_event, lambda s: ("release/labels.parquet",)),
+    Stage("vote", 3, ("teach", "queries"), (), lambda s: [], lambda s: (_votes_output(s),)),
+    Stage("aggregate", 1, ("queries", "vote"), (), _labels_event, _labels_outputs),
     Stage(
         "student",
         3,

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from accounting.cost import guarantee
-from accounting.events import DPSGD, event_to_dict
-from accounting.ledger_rows import COMMITTED, DRAWING
+from accounting.events import DPSGD, NoisyMax, event_to_dict
+from accounting.ledger import Ledger
+from accounting.ledger_rows import COMMITTED, DRAWING, Reservation
 from accounting.statement import parquet_metadata
 from aggregation import journal
 from aggregation.answering import answer_all
@@ -19,10 +20,11 @@ from data.partition import read_partition, write_partition
 from data.private import ignored_columns, load_private
 from data.public import image_form, load_public, load_test, table_encoder
 from data.store import digest, read_json, write_json
-from flows import charges, given_votes
+from flows import charges, given_votes, rounds
 from flows.context import Context
 from flows.settings import Settings
 from flows.statement import labels_statement
+from flows.voting import rows_with_ids, votes_on
 
 
 def _private_records(context: Context) -> PrivateRecords:
@@ -33,18 +35,6 @@ def _private_records(context: Context) -> PrivateRecords:
 
 def _public(context: Context) -> Examples:
     return load_public(context.settings.data, context.settings.seed)
-
-
-def rows_with_ids(public: Examples, ids: np.ndarray) -> np.ndarray:
-    """Row numbers in ``public`` of the given public ids."""
-    order = np.argsort(public.ids, kind="stable")
-    at = np.minimum(np.searchsorted(public.ids, ids, sorter=order), len(order) - 1)
-    rows = order[at]
-    if not np.array_equal(public.ids[rows], ids):
-        raise UserError(
-            "release/queries.parquet: names public ids that data.public does not hold; rerun `pate queries`"
-        )
-    return rows
 
 
 def check(settings: Settings) -> None:
@@ -68,6 +58,8 @@ def check(settings: Settings) -> None:
     asked = charges.queries_asked(settings)
     if asked > len(public.ids):
         raise UserError(f"queries.count = {asked}: must be at most the {len(public.ids)} public inputs")
+    if settings.queries.rounds > asked:
+        raise UserError(f"queries.rounds = {settings.queries.rounds}: must be at most the {asked} queries")
     shape = public.features.shape[1:]
     votes = given_votes.file_of(settings)
     if votes is None:
@@ -118,77 +110,98 @@ def teach(context: Context) -> None:
 
 
 def queries(context: Context) -> None:
-    """Which public inputs are asked about, from public data alone."""
+    """Which public inputs are asked about, from public data alone; of several rounds, what the first asks."""
     from student.queries import choose
 
     settings = context.settings
     public = _public(context)
     rows = choose(public, settings.queries, settings.seed)
     charges.queries_asked(settings)
-    write_queries(context.run.release / "queries.parquet", public.ids[rows])
+    name = rounds.FIRST_QUERIES if _several(context) else "queries.parquet"
+    write_queries(context.run.release / name, public.ids[rows])
 
 
 def vote(context: Context) -> None:
-    """Every teacher on every chosen query. Released: nothing."""
-    from teachers.votes import collect
-
-    settings = context.settings
+    """Every teacher on every chosen query; of several rounds, on the first's. Released: nothing."""
+    asked, votes = "queries.parquet", "votes.parquet"
+    if _several(context):
+        asked, votes = rounds.FIRST_QUERIES, rounds.FIRST_VOTES
     public = _public(context)
-    rows = rows_with_ids(public, read_queries(context.run.release / "queries.parquet"))
-    if given_votes.file_of(settings) is not None:
-        given = read_votes(context.run.private / "teachers" / "votes.parquet")
-        write_votes(context.run.private / "votes.parquet", given[rows])
-        return
-    counts = collect(
-        context.run.private / "teachers",
-        public.features[rows],
-        len(settings.data.class_names),
-        settings.teachers,
-        progress=context.console.bar("vote"),
-    )
-    write_votes(context.run.private / "votes.parquet", counts)
+    rows = rows_with_ids(public, read_queries(context.run.release / asked))
+    write_votes(context.run.private / votes, votes_on(context, public, rows))
 
 
 def aggregate(context: Context) -> None:
     """Votes → labels by noisy max. Neighbours: one unit, hence one teacher's votes. The labels' event pays.
 
-    Draw → journal → commit → release: under a charge that is not committed nothing was released, and a committed one
-    names its outcome, so whatever crashed or was copied, one charge pays for one outcome.
+    Draw → journal → commit → release: under a charge that is not committed nothing was released but the rounds that it
+    names, and a committed one names its outcome, so whatever crashed or was copied, one charge pays for one outcome.
     """
     run = context.run
     journal_path = run.private / "outcomes.journal"
     event = charges.labels_event(context.settings)
     binding = charges.binding_of(context, "aggregate", context.draw_key, event)
     ledger, bound = charges.drawn_before(context, "aggregate", binding)
-    state = journal.read(journal_path)
+    state = journal.read_rounds(journal_path)
     held = next((r for r in bound if state and r.id == state[0].reservation), None)
-    if held is not None and held.state == COMMITTED and (context.redo or held.outcome != _outcome(context, state)):
+    if held is not None and state is not None and not _pays_for(context, held, state[1]):
         held = None
-    votes = read_votes(run.private / "votes.parquet")
-    ids = read_queries(run.release / "queries.parquet")
+    # Read before anything is charged: a file that is missing must not cost a charge.
+    inputs = rounds.read_first(context) if _several(context) else _read_votes(context)
     if held is None:
         ledger, held = charges.charge(context, "aggregate", event)
         # Header before bind: a crash between them leaves a reservation that is still free to be used.
         journal.start(journal_path, journal.Header(held.id, binding, event_to_dict(event)))
         held = ledger.bind(held.id, binding)
     elif state is not None:
-        context.console.say(f"aggregate: resumes under its charge; {len(state[1])} journalled outcomes are replayed")
+        drawn = sum(len(each.outcomes) for each in state[1])
+        context.console.say(f"aggregate: resumes under its charge; {drawn} journalled outcomes are replayed")
+    if isinstance(inputs, rounds.First):
+        rounds.answer(context, inputs, event, ledger, held)
+    else:
+        _answer(context, *inputs, event, ledger, held)
+
+
+def _several(context: Context) -> bool:
+    return context.settings.queries.rounds > 1
+
+
+def _pays_for(context: Context, held: Reservation, drawn: tuple[journal.Round, ...]) -> bool:
+    """Whether a charge pays for what the journal holds: nothing may have been shown under it but that."""
+    if held.state == COMMITTED and context.redo:
+        return False
+    if _several(context):
+        return rounds.known(context, held, drawn) is not None
+    return held.state != COMMITTED or held.outcome == _outcome(context, held.id, drawn[0].outcomes)
+
+
+def _read_votes(context: Context) -> tuple[np.ndarray, np.ndarray]:
+    votes = read_votes(context.run.private / "votes.parquet")
+    return votes, read_queries(context.run.release / "queries.parquet")
+
+
+def _answer(
+    context: Context, votes: np.ndarray, ids: np.ndarray, event: NoisyMax, ledger: Ledger, held: Reservation
+) -> None:
+    """A run of one round: draw, or replay, commit and release."""
+    journal_path = context.run.private / "outcomes.journal"
     if held.state != COMMITTED:
         answer_all(votes, event, journal_path, progress=context.console.bar("aggregate"))
-        ledger.commit(held.id, _outcome(context, journal.read(journal_path)))
+        state = journal.read(journal_path)
+        ledger.commit(held.id, "" if state is None else _outcome(context, held.id, state[1]))
     drawn = journal.read(journal_path)
     outcomes = drawn[1] if drawn is not None else np.zeros(0, np.int32)
     write_labels(
-        run.release / "labels.parquet",
+        context.run.release / "labels.parquet",
         ids,
         outcomes,
         parquet_metadata(labels_statement(context.settings, ledger)),
     )
 
 
-def _outcome(context: Context, state: tuple[journal.Header, np.ndarray] | None) -> str:
+def _outcome(context: Context, reservation: str, outcomes: np.ndarray) -> str:
     """A keyed digest of the journalled outcomes: what the charge is committed for."""
-    return "" if state is None else context.keyed("outcomes", state[0].reservation, state[1].tolist())
+    return context.keyed("outcomes", reservation, outcomes.tolist())
 
 
 def _facts(context: Context) -> dict[str, Any]:

@@ -15,15 +15,22 @@ class QuerySettings(BaseModel):
     strategy: Literal["all", "random", "prototypes"] = Field(
         "random",
         title="Strategy",
-        description="all (in order), random, or prototypes (inputs nearest to the centres of clusters).",
+        description="all (in order), random, or prototypes (inputs nearest to the centres of clusters); of several "
+        "rounds, the first. Later ones ask what the student is unsure of.",
     )
     count: int | None = Field(
         None,
         ge=1,
         title="Queries",
-        description="Number of queries; default: all public inputs (strategy all).",
+        description="Number of queries, of all rounds together; default: all public inputs (strategy all).",
     )
-    rounds: Literal[1] = Field(1, title="Rounds", description="Rounds of queries.")
+    rounds: int = Field(
+        1,
+        ge=1,
+        le=100,
+        title="Rounds",
+        description="Rounds of queries; each later one is chosen by a student trained on the labels so far.",
+    )
 
 
 class StudentSettings(BaseModel):
