@@ -5,6 +5,7 @@ into dark mode. No text that a user chose is drawn here: class names and titles 
 """
 
 import io
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -68,6 +69,37 @@ def accuracies(rows: Sequence[Accuracy]) -> Markup:
     axes.tick_params(axis="y", length=0, labelcolor=INK)
     axes.set_xlabel("accuracy on the test part (line: 95% interval)")
     return _svg(figure, "Accuracy of each model with its 95% interval")
+
+
+@dataclass(frozen=True)
+class Reliability:
+    """A model's bins: mean confidence, accuracy, its interval, each in [0, 1]; ``colour`` is one of this module's."""
+
+    name: str
+    bins: tuple[tuple[float, float, float, float], ...]
+    colour: str
+
+
+def reliability(models: Sequence[Reliability]) -> Markup:
+    """Accuracy against confidence, bin by bin: on the diagonal for a model that can be taken at its word."""
+    figure, axes = _axes(3.6)
+    least = min(min(bin_[0], bin_[2]) for model in models for bin_ in model.bins)
+    low = max(math.floor(20 * least) / 20 - 0.02, -0.02)
+    axes.plot([low, 1], [low, 1], color=GREY, linewidth=1.5, linestyle=(0, (5, 2)))
+    for model in models:
+        confidence, right, lows, highs = np.array(model.bins).T
+        axes.vlines(confidence, lows, highs, color=model.colour, linewidth=2.5, alpha=0.35)
+        axes.plot(confidence, right, "o-", color=model.colour, linewidth=1.2, markersize=5, label=model.name)
+    axes.set_xlim(low, 1.02)
+    axes.set_ylim(low, 1.02)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(6))
+        axis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.6g}%"))
+    axes.grid(color=LINE)
+    axes.set_xlabel("confidence: mean probability of the predicted class")
+    axes.set_ylabel("accuracy (line: 95% interval)")
+    axes.legend(frameon=False, labelcolor=INK, loc="upper left")
+    return _svg(figure, "Reliability: accuracy against confidence")
 
 
 def epsilon_curve(answers: Array, exact: Array, textbook: Array, cap: int, epsilon: float) -> Markup:

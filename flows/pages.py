@@ -26,6 +26,16 @@ def points(difference: float) -> str:
     return f"{100 * difference:.1f} points"
 
 
+def signed(difference: float) -> str:
+    """A difference of shares with its sign, in percentage points.
+
+    >>> signed(-0.031), signed(0.0)
+    ('−3.1', '0.0')
+    """
+    shown = f"{100 * difference:+.1f}".replace("-", "−")
+    return shown[1:] if shown[1:] == "0.0" else shown
+
+
 def plain(value: float) -> str:
     """A parameter: as short as it can be written without losing what was set.
 
@@ -51,5 +61,12 @@ def render(template: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"epsilon": rounded_up, "percent": percent, "points": points, "plain": plain, "order": order}
+    environment.filters |= {
+        "epsilon": rounded_up,
+        "percent": percent,
+        "points": points,
+        "signed": signed,
+        "plain": plain,
+        "order": order,
+    }
     return environment.get_template(template).render(**values)

@@ -48,6 +48,11 @@ def _baseline_outputs(settings: Settings) -> tuple[str, ...]:
     return ("release/baseline.safetensors", "release/baseline.json", *extra)
 
 
+def _report_outputs(settings: Settings) -> tuple[str, ...]:
+    evaluation = () if settings.data.test is None else ("release/evaluation.parquet",)
+    return ("release/report.html", "release/privacy.json", *evaluation, "private/report-private.html")
+
+
 def _baseline_target(settings: Settings) -> float | None:
     """ε of the baseline, to nine digits: a change of the labels' mechanism that keeps ε leaves the baseline fresh."""
     from flows.charges import baseline_target
@@ -138,11 +143,11 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         "report",
-        3,
+        4,
         ("queries", "vote", "aggregate", "student", "baseline"),
         (),
         lambda s: [_dump(s, "report"), s.name, s.data.name, s.data.public_benchmark],
-        lambda s: ("release/report.html", "release/privacy.json", "private/report-private.html"),
+        _report_outputs,
         follows=("queries", "aggregate", "student", "baseline"),
     ),
 )
