@@ -47,7 +47,7 @@ class Statement:
 
     ``order`` is the Rényi order that gave it, None for the recursion, which has none. ``classes`` names the classes
     in the order of the integer labels; they come from settings or public data, never from private records.
-    ``votes_given``: the votes were made elsewhere, so nothing can be said of who changes which.
+    ``votes_given``: the votes were made elsewhere, so nothing can be said of who changes which. ``rounds``: of queries.
     """
 
     run: str
@@ -61,6 +61,7 @@ class Statement:
     ledger: Standing
     baseline: Baseline | None = None
     votes_given: bool = False
+    rounds: int = 1
 
 
 def privacy_statement(statement: Statement) -> dict[str, Any]:
@@ -199,6 +200,7 @@ def _plain_words(statement: Statement) -> str:
         "This is a worst-case guarantee that holds for every private dataset: it depends on the mechanism, its noise "
         "and caps fixed before the first query, not on votes or data, and was not refined by looking at them.",
         _method(statement),
+        *_rounds(statement),
         "Covered: the labels, which queries were answered and which abstained, and all that is computed from them and "
         "from public data, such as the student model and its report.",
         "Not covered: the private records, teachers and votes themselves, which are not released; releases made "
@@ -275,6 +277,25 @@ def _method(statement: Statement) -> str:
         "It was computed from the privacy profile of the whole run: a certified recursion over the released prefix, or "
         "the exact profile of all Gaussian noise where that is smaller."
     )
+
+
+def _rounds(statement: Statement) -> list[str]:
+    """What a run of several rounds owes its reader: what was chosen by what, and that the figure allows for it."""
+    if statement.rounds == 1:
+        return []
+    interactive = isinstance(statement.event, InteractiveGNMax)
+    sentences = [
+        f"Queries were asked in {statement.rounds} rounds under this one guarantee: those of a later round"
+        + (", and the student's predictions that the test compares the votes with," if interactive else "")
+        + " were computed from public data and from what earlier rounds released, and the figure holds for queries so "
+        "chosen."
+    ]
+    if interactive:
+        sentences.append(
+            "A label whose source is the student is its own prediction, kept where the test found no disagreement: it "
+            "costs what the test costs, which is in the figure."
+        )
+    return sentences
 
 
 def _guarantee(epsilon: float, delta: float) -> str:

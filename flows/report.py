@@ -17,14 +17,14 @@ from markupsafe import Markup
 
 from accounting.conversion import rdp_budget
 from accounting.cost import chart, guarantee
-from accounting.events import LNMax, NoisyMax, Thresholded, event_to_dict
+from accounting.events import InteractiveGNMax, LNMax, NoisyMax, Thresholded, event_to_dict
 from accounting.ledger_rows import Account
 from accounting.statement import Statement, privacy_statement, rounded_up
 from data.artifacts import read_labels, read_queries
 from data.errors import UserError
 from data.public import load_public
 from data.store import Run, digest, read_json, write_json, write_text
-from flows import balance, charges, evaluation_page, evaluation_table, figures, pages, private_report
+from flows import asked, balance, charges, figures, pages, private_report
 from flows.context import Context
 from flows.settings import Settings
 from flows.statement import run_statement
@@ -33,37 +33,44 @@ from teachers import saved
 
 _WHAT = {
     "queries.parquet": "which public inputs the teachers were asked about",
+    "queries-first.parquet": "which of them the first of several rounds could ask about",
     "labels.parquet": "the released labels, null where the teachers abstained",
     "student": "the student model and how to load it",
     "baseline": "the DP-SGD baseline model and how to load it",
     "privacy.json": "the privacy statement, for machines",
-    "evaluation.parquet": "every number measured on the test part, a row each",
 }
+# By whether the votes are compared with a student's predictions.
+_THRESHOLD = (
+    "votes that the noisy largest count must reach to be answered",
+    "votes by which the noisy largest count must exceed what the student expects, to be answered",
+)
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A model's accuracy on so many test inputs, with its 95% interval."""
+    """A model's accuracy on the test part with its 95% interval; ``per_class`` (C,), None for a class not in it.
+
+    ``subgroups``: as :func:`student.evaluation.as_record` writes them.
+    """
 
     accuracy: float
     low: float
     high: float
     count: int
+    per_class: tuple[float | None, ...]
+    subgroups: tuple[dict[str, Any], ...]
 
 
 def write(context: Context) -> None:
-    """Write ``private/report-private.html``, then what is released: evaluation, privacy.json and, last, the report."""
+    """Write ``release/privacy.json``, ``private/report-private.html`` and, last, ``release/report.html``."""
     private_report.write(context)
     write_release(context.settings, context.run)
 
 
 def write_release(settings: Settings, run: Run) -> None:
-    """All that the report stage releases, ``release/report.html`` last: nothing private is needed, nor its folder."""
+    """``release/privacy.json`` and, last, ``release/report.html``: nothing private is needed, nor a private folder."""
     ledger, account = charges.open_account(settings)
     statement = run_statement(settings, ledger)
-    baseline = _baseline(run.release, statement)
-    rows = evaluation_table.rows_of(settings, saved.load(run.release / "student"), baseline)
-    evaluation_table.write(run.release / evaluation_table.NAME, rows, statement)
     write_json(run.release / "privacy.json", privacy_statement(statement))
     write_text(run.release / "report.html", page(settings, run, statement, account))
 
@@ -73,14 +80,12 @@ def page(settings: Settings, run: Run, statement: Statement, account: Account) -
     release = run.release
     ids, labels = read_labels(release / "labels.parquet")
     loaded = saved.load(release / "student")
-    found = evaluation_page.evaluation(
-        evaluation_table.read(release / evaluation_table.NAME), settings.data.class_names
-    )
-    student, baseline = _measured(found, "student"), _measured(found, "baseline")
+    student = evaluated(loaded.description.extra["evaluation"])
+    baseline = _baseline(release, statement)
     nonprivate = _nonprivate(settings, run)
-    answered = int((labels >= 0).sum())
-    recalls = [found and found.get("student", "recall", "class", of=name) for name in settings.data.class_names]
-    accuracy = tuple(row.estimate if row else None for row in recalls)
+    rounds = asked.by_round(release / "labels.parquet")
+    counts = asked.total(rounds)
+    accuracy = student.per_class if student else (None,) * len(settings.data.class_names)
     classes = balance.class_rows(settings.data.class_names, labels, _predicted(settings, ids, loaded), accuracy)
     return pages.render(
         "report.html.j2",
@@ -90,8 +95,10 @@ def page(settings: Settings, run: Run, statement: Statement, account: Account) -
         account=account,
         sentences=sentences(read_json(release / "privacy.json")["statement"]),
         chosen=len(read_queries(release / "queries.parquet")),
-        asked=len(labels),
-        answered=answered,
+        asked=counts.asked,
+        answered=counts.answered,
+        kept=counts.kept,
+        rounds=rounds,
         student=student,
         baseline=baseline,
         nonprivate=nonprivate,
@@ -102,13 +109,24 @@ def page(settings: Settings, run: Run, statement: Statement, account: Account) -
         laplace=isinstance(statement.event, LNMax),
         classes=classes,
         class_warnings=balance.warnings(classes),
-        found=found,
+        subgroups=list(zip(student.subgroups, baseline.subgroups if baseline else student.subgroups, strict=True))
+        if student
+        else [],
         parameters=_parameters(settings, statement),
         floor=_floor(statement, account.order),
         files=released_files(release),
         odds=_odds(statement.epsilon),
         caught=_caught(statement.epsilon, statement.delta),
     )
+
+
+def evaluated(record: dict[str, Any] | None) -> Evaluated | None:
+    """An evaluation as a model's description holds it; None where there was no test part."""
+    if record is None:
+        return None
+    per_class = tuple(None if value is None else float(value) for value in record["per_class"])
+    part = (record["accuracy"], record["low"], record["high"], record["count"])
+    return Evaluated(*part, per_class, tuple(record["subgroups"]))
 
 
 def epsilon_figure(event: NoisyMax, delta: float, epsilon: float) -> Markup:
@@ -144,21 +162,14 @@ def released_files(release: Path) -> list[dict[str, Any]]:
     ]
 
 
-def _baseline(release: Path, statement: Statement) -> saved.Loaded | None:
-    """The released baseline, checked to be that of the statement's event."""
+def _baseline(release: Path, statement: Statement) -> Evaluated | None:
     if statement.baseline is None:
         return None
     path = release / "baseline.json"
-    if read_json(path)["extra"]["event"] != event_to_dict(statement.baseline.event):
+    facts = read_json(path)["extra"]
+    if facts["event"] != event_to_dict(statement.baseline.event):
         raise UserError(f"{path}: is of another DP-SGD event than the settings'; rerun `pate baseline`")
-    return saved.load(release / "baseline")
-
-
-def _measured(found: evaluation_page.Evaluation | None, model: str) -> Evaluated | None:
-    row = found.get(model, "accuracy") if found is not None else None
-    if row is None or row.low is None or row.high is None:
-        return None
-    return Evaluated(row.estimate, row.low, row.high, row.count)
+    return evaluated(facts["evaluation"])
 
 
 def _nonprivate(settings: Settings, run: Run) -> Evaluated | None:
@@ -166,8 +177,7 @@ def _nonprivate(settings: Settings, run: Run) -> Evaluated | None:
     path = run.private / "nonprivate.json"
     if not settings.data.public_benchmark or not settings.baseline.enabled or not path.exists():
         return None
-    record = read_json(path)["evaluation"]
-    return None if record is None else Evaluated(record["accuracy"], record["low"], record["high"], record["count"])
+    return evaluated(read_json(path)["evaluation"])
 
 
 def _same_epsilon(statement: Statement) -> bool:
@@ -201,13 +211,18 @@ def _parameters(settings: Settings, statement: Statement) -> list[tuple[str, str
     for field, name, meaning in (
         ("sigma", "σ", "standard deviation, in votes, of the noise on each class's count"),
         ("scale", "b", "scale, in votes, of the Laplace noise on each class's count"),
-        ("threshold", "T", "votes that the noisy largest count must reach to be answered"),
+        ("threshold", "T", _THRESHOLD[isinstance(statement.event, InteractiveGNMax)]),
         ("threshold_sigma", "σ_T", "standard deviation, in votes, of the test's noise"),
         ("queries", "Cap on queries", "most queries that could be asked"),
         ("answers", "Cap on answers", "most queries that could be answered; ε is paid for all of them"),
     ):
         if field in event:
             rows.append((name, pages.plain(event[field]), meaning))
+    if statement.rounds > 1:
+        rows.append(("Rounds", pages.plain(statement.rounds), "of queries, each later one chosen by a student"))
+    if isinstance(statement.event, InteractiveGNMax):
+        sure = pages.plain(settings.aggregation.sure)
+        rows.append(("Confidence", sure, "probability above which the student's label is kept where the test fails"))
     rows.append(
         (
             "Teachers",

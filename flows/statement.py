@@ -24,6 +24,7 @@ def labels_statement(settings: Settings, ledger: Ledger) -> Statement:
         method="recursion" if published.order is None else "rdp",
         order=published.order,
         ledger=ledger.standing(settings.data.name),
+        rounds=settings.queries.rounds,
         votes_given=settings.teachers.model.startswith(VOTES),
     )
 

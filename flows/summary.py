@@ -3,8 +3,8 @@
 from typing import Any
 
 from accounting.statement import rounded_up
-from data.artifacts import read_labels
 from data.store import read_json
+from flows.asked import by_round, total
 from flows.charges import open_account
 from flows.context import run_of
 from flows.settings import Settings
@@ -19,7 +19,7 @@ def summary(settings: Settings, reused: tuple[str, ...] = ()) -> dict[str, Any]:
     """What ``pate run --json`` prints; a value that the run does not have is None."""
     run = run_of(settings)
     release = run.release
-    _, labels = read_labels(release / "labels.parquet")
+    counts = total(by_round(release / "labels.parquet"))
     privacy = read_json(release / "privacy.json")
     enabled = settings.baseline.enabled
     nonprivate = run.private / "nonprivate.json"
@@ -30,8 +30,9 @@ def summary(settings: Settings, reused: tuple[str, ...] = ()) -> dict[str, Any]:
         "run": settings.name,
         "teachers": settings.teachers.count,
         "classes": len(settings.data.class_names),
-        "asked": len(labels),
-        "answered": int((labels >= 0).sum()),
+        "asked": counts.asked,
+        "answered": counts.answered,
+        "kept": counts.kept,
         "epsilon": privacy["epsilon"],
         "delta": privacy["delta"],
         "student_accuracy": _accuracy(read_json(release / "student.json")["extra"]),
@@ -55,8 +56,10 @@ def rows(result: dict[str, Any]) -> list[tuple[str, str]]:
 
     nonprivate = result["nonprivate_accuracy"]
     shown = [] if nonprivate is None else [("non-private accuracy (public benchmark)", percent(nonprivate))]
+    kept = [("kept the student's own label", str(result["kept"]))] if result["kept"] else []
     return [
         ("queries asked, answered", f"{result['asked']}, {result['answered']}"),
+        *kept,
         ("published ε, δ", f"{rounded_up(result['epsilon'])}, {result['delta']:g}"),
         ("student accuracy", percent(result["student_accuracy"])),
         ("DP-SGD baseline accuracy", percent(result["baseline_accuracy"])),

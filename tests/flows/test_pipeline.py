@@ -30,6 +30,7 @@ KEYS = {
     "classes",
     "asked",
     "answered",
+    "kept",
     "epsilon",
     "delta",
     "student_accuracy",
