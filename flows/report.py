@@ -24,7 +24,7 @@ from data.artifacts import read_labels, read_queries
 from data.errors import UserError
 from data.public import load_public
 from data.store import Run, digest, read_json, write_json, write_text
-from flows import asked, balance, charges, figures, pages, private_report
+from flows import asked, balance, charges, evaluation_page, evaluation_table, figures, pages, private_report
 from flows.context import Context
 from flows.settings import Settings
 from flows.statement import run_statement
@@ -38,6 +38,7 @@ _WHAT = {
     "student": "the student model and how to load it",
     "baseline": "the DP-SGD baseline model and how to load it",
     "privacy.json": "the privacy statement, for machines",
+    "evaluation.parquet": "every number measured on the test part, a row each",
 }
 # By whether the votes are compared with a student's predictions.
 _THRESHOLD = (
@@ -48,29 +49,27 @@ _THRESHOLD = (
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A model's accuracy on the test part with its 95% interval; ``per_class`` (C,), None for a class not in it.
-
-    ``subgroups``: as :func:`student.evaluation.as_record` writes them.
-    """
+    """A model's accuracy on so many test inputs, with its 95% interval."""
 
     accuracy: float
     low: float
     high: float
     count: int
-    per_class: tuple[float | None, ...]
-    subgroups: tuple[dict[str, Any], ...]
 
 
 def write(context: Context) -> None:
-    """Write ``release/privacy.json``, ``private/report-private.html`` and, last, ``release/report.html``."""
+    """Write ``private/report-private.html``, then what is released: evaluation, privacy.json and, last, the report."""
     private_report.write(context)
     write_release(context.settings, context.run)
 
 
 def write_release(settings: Settings, run: Run) -> None:
-    """``release/privacy.json`` and, last, ``release/report.html``: nothing private is needed, nor a private folder."""
+    """All that the report stage releases, ``release/report.html`` last: nothing private is needed, nor its folder."""
     ledger, account = charges.open_account(settings)
     statement = run_statement(settings, ledger)
+    baseline = _baseline(run.release, statement)
+    rows = evaluation_table.rows_of(settings, saved.load(run.release / "student"), baseline)
+    evaluation_table.write(run.release / evaluation_table.NAME, rows, statement)
     write_json(run.release / "privacy.json", privacy_statement(statement))
     write_text(run.release / "report.html", page(settings, run, statement, account))
 
@@ -80,12 +79,15 @@ def page(settings: Settings, run: Run, statement: Statement, account: Account) -
     release = run.release
     ids, labels = read_labels(release / "labels.parquet")
     loaded = saved.load(release / "student")
-    student = evaluated(loaded.description.extra["evaluation"])
-    baseline = _baseline(release, statement)
+    found = evaluation_page.evaluation(
+        evaluation_table.read(release / evaluation_table.NAME), settings.data.class_names
+    )
+    student, baseline = _measured(found, "student"), _measured(found, "baseline")
     nonprivate = _nonprivate(settings, run)
     rounds = asked.by_round(release / "labels.parquet")
     counts = asked.total(rounds)
-    accuracy = student.per_class if student else (None,) * len(settings.data.class_names)
+    recalls = [found and found.get("student", "recall", "class", of=name) for name in settings.data.class_names]
+    accuracy = tuple(row.estimate if row else None for row in recalls)
     classes = balance.class_rows(settings.data.class_names, labels, _predicted(settings, ids, loaded), accuracy)
     return pages.render(
         "report.html.j2",
@@ -109,24 +111,13 @@ def page(settings: Settings, run: Run, statement: Statement, account: Account) -
         laplace=isinstance(statement.event, LNMax),
         classes=classes,
         class_warnings=balance.warnings(classes),
-        subgroups=list(zip(student.subgroups, baseline.subgroups if baseline else student.subgroups, strict=True))
-        if student
-        else [],
+        found=found,
         parameters=_parameters(settings, statement),
         floor=_floor(statement, account.order),
         files=released_files(release),
         odds=_odds(statement.epsilon),
         caught=_caught(statement.epsilon, statement.delta),
     )
-
-
-def evaluated(record: dict[str, Any] | None) -> Evaluated | None:
-    """An evaluation as a model's description holds it; None where there was no test part."""
-    if record is None:
-        return None
-    per_class = tuple(None if value is None else float(value) for value in record["per_class"])
-    part = (record["accuracy"], record["low"], record["high"], record["count"])
-    return Evaluated(*part, per_class, tuple(record["subgroups"]))
 
 
 def epsilon_figure(event: NoisyMax, delta: float, epsilon: float) -> Markup:
@@ -162,14 +153,21 @@ def released_files(release: Path) -> list[dict[str, Any]]:
     ]
 
 
-def _baseline(release: Path, statement: Statement) -> Evaluated | None:
+def _baseline(release: Path, statement: Statement) -> saved.Loaded | None:
+    """The released baseline, checked to be that of the statement's event."""
     if statement.baseline is None:
         return None
     path = release / "baseline.json"
-    facts = read_json(path)["extra"]
-    if facts["event"] != event_to_dict(statement.baseline.event):
+    if read_json(path)["extra"]["event"] != event_to_dict(statement.baseline.event):
         raise UserError(f"{path}: is of another DP-SGD event than the settings'; rerun `pate baseline`")
-    return evaluated(facts["evaluation"])
+    return saved.load(release / "baseline")
+
+
+def _measured(found: evaluation_page.Evaluation | None, model: str) -> Evaluated | None:
+    row = found.get(model, "accuracy") if found is not None else None
+    if row is None or row.low is None or row.high is None:
+        return None
+    return Evaluated(row.estimate, row.low, row.high, row.count)
 
 
 def _nonprivate(settings: Settings, run: Run) -> Evaluated | None:
@@ -177,7 +175,8 @@ def _nonprivate(settings: Settings, run: Run) -> Evaluated | None:
     path = run.private / "nonprivate.json"
     if not settings.data.public_benchmark or not settings.baseline.enabled or not path.exists():
         return None
-    return evaluated(read_json(path)["evaluation"])
+    record = read_json(path)["evaluation"]
+    return None if record is None else Evaluated(record["accuracy"], record["low"], record["high"], record["count"])
 
 
 def _same_epsilon(statement: Statement) -> bool:
