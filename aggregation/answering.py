@@ -37,8 +37,11 @@ def answer_all(
     Continues the journal at ``journal_path`` (which :func:`aggregation.journal.start` began): outcomes that it holds
     are replayed, others are drawn and journalled.
     """
+    state = journal.read(journal_path)
+    if state is None:
+        raise UserError(f"{journal_path}: no such file")
     asked = votes[: most_asked(event)]
-    return answer_some(asked, event, journal_path, 0, event.answers, progress=progress, source=source)
+    return answer_some(asked, event, journal_path, 0, state[1], event.answers, progress=progress, source=source)
 
 
 def answer_some(
@@ -46,6 +49,7 @@ def answer_some(
     event: NoisyMax,
     journal_path: Path,
     first: int,
+    outcomes: np.ndarray,
     answers: int,
     *,
     student: np.ndarray | None = None,
@@ -54,13 +58,10 @@ def answer_some(
 ) -> np.ndarray:
     """Outcomes (<= Q,) int32 of the queries ``first``, ``first`` + 1, … of the journal, at most ``answers`` answered.
 
-    votes: (Q, C). student: (Q, C) parts, for Interactive-GNMax. Replays and journals as :func:`answer_all` does.
+    votes: (Q, C). outcomes: those of these queries that the journal, which ends with them, holds already. student:
+    (Q, C) parts, for Interactive-GNMax.
     """
     queries = len(votes)
-    state = journal.read(journal_path)
-    if state is None:
-        raise UserError(f"{journal_path}: no such file")
-    outcomes = state[1][first:]
     if len(outcomes) > queries:
         raise UserError(f"{journal_path}: holds more outcomes than queries; restore it, or delete it and rerun")
     while len(outcomes) < queries:

@@ -82,16 +82,18 @@ def answer_rounds(
         count, answers = allowed.queries - len(outcomes), allowed.answers - answered
         if count <= 0 or answers <= 0:
             continue
-        asked = _held(journal_path, number)
-        if asked is None:
-            asked = choose(number, rounds, count)
-            _check(asked, number, count)
-            journal.ask(journal_path, asked)
+        held = _held(journal_path, number)
+        if held is None:
+            held = Round(choose(number, rounds, count), np.zeros(0, np.int32))
+            _check(held.asked, number, count)
+            journal.ask(journal_path, held.asked)
+        asked = held.asked
         drawn = answer_some(
             votes(asked),
             event,
             journal_path,
             len(outcomes),
+            held.outcomes,
             answers,
             student=asked.student,
             progress=progress(number),
@@ -127,11 +129,11 @@ def released(rounds: tuple[Round, ...], confidence: float) -> Released:
     return Released(*map(np.concatenate, (rows, labels, sources, [np.zeros(0, np.int32), *numbers])))
 
 
-def _held(path: Path, number: int) -> Asked | None:
+def _held(path: Path, number: int) -> Round | None:
     state = journal.read_rounds(path)
     if state is None:
         raise UserError(f"{path}: no such file")
-    return next((each.asked for each in state[1] if each.asked.number == number), None)
+    return next((each for each in state[1] if each.asked.number == number), None)
 
 
 def _check(asked: Asked, number: int, count: int) -> None:
