@@ -89,6 +89,12 @@ class Evaluation:
         pairs = [(a, b, *self.confused(a, b)) for a in self.classes for b in self.classes if a != b]
         return sorted((pair for pair in pairs if pair[2]), key=lambda pair: -pair[2])[:_CONFUSIONS]
 
+    def size(self, column: str | None = None, value: str | None = None, of: str | None = None) -> int:
+        """How many test inputs a subgroup or a class has."""
+        scope = "class" if column is None else "subgroup"
+        row = self.get("student", "recall" if column is None else "accuracy", scope, column, value, of)
+        return 0 if row is None else row.count
+
     def worst(self, model: str, column: str) -> Row | None:
         """The row of the group with the model's lowest accuracy."""
         mine = (model, "worst_group_accuracy", column)
@@ -101,8 +107,9 @@ class Evaluation:
 
     @property
     def small(self) -> bool:
-        """Whether a group is."""
-        return any(r.measure == "accuracy" and r.scope == "subgroup" and r.count < FEW for r in self.rows.values())
+        """Whether any is."""
+        marked = (("accuracy", "subgroup"), ("recall", "class"))
+        return any((r.measure, r.scope) in marked and r.count < FEW for r in self.rows.values())
 
 
 def evaluation(rows: Sequence[Row], classes: tuple[str, ...]) -> Evaluation | None:

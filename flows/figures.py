@@ -83,15 +83,14 @@ class Reliability:
 def reliability(models: Sequence[Reliability]) -> Markup:
     """Accuracy against confidence, bin by bin: on the diagonal for a model that can be taken at its word."""
     figure, axes = _axes(3.6)
-    least = min(min(bin_[0], bin_[2]) for model in models for bin_ in model.bins)
-    low = max(math.floor(20 * least) / 20 - 0.02, -0.02)
-    axes.plot([low, 1], [low, 1], color=GREY, linewidth=1.5, linestyle=(0, (5, 2)))
+    first, low = (math.floor(20 * min(b[at] for m in models for b in m.bins)) / 20 for at in (0, 2))
+    axes.plot([0, 1], [0, 1], color=GREY, linewidth=1.5, linestyle=(0, (5, 2)))
     for model in models:
         confidence, right, lows, highs = np.array(model.bins).T
         axes.vlines(confidence, lows, highs, color=model.colour, linewidth=2.5, alpha=0.35)
         axes.plot(confidence, right, "o-", color=model.colour, linewidth=1.2, markersize=5, label=model.name)
-    axes.set_xlim(low, 1.02)
-    axes.set_ylim(low, 1.02)
+    axes.set_xlim(min(first, 0.9) - 0.01, 1.01)
+    axes.set_ylim(min(low, 0.9) - 0.01, 1.02)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(6))
         axis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.6g}%"))

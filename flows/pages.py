@@ -26,6 +26,15 @@ def points(difference: float) -> str:
     return f"{100 * difference:.1f} points"
 
 
+def bare(difference: float) -> str:
+    """A difference of shares, in percentage points, where the unit has just been named.
+
+    >>> bare(0.031)
+    '3.1'
+    """
+    return f"{100 * difference:.1f}"
+
+
 def signed(difference: float) -> str:
     """A difference of shares with its sign, in percentage points.
 
@@ -65,6 +74,7 @@ def render(template: str, **values: Any) -> str:
         "epsilon": rounded_up,
         "percent": percent,
         "points": points,
+        "bare": bare,
         "signed": signed,
         "plain": plain,
         "order": order,
