@@ -124,6 +124,10 @@ def _check(settings: Settings, options: Options) -> None:
         raise UserError(f"--seeds = {options.seeds}: must be at least 1")
     if options.simulate:
         require_public(settings)
+        if settings.queries.rounds > 1:
+            raise UserError(
+                f"queries.rounds = {settings.queries.rounds}: --simulate takes 1: it trains no student between"
+            )
     if settings.data.test is None:
         raise UserError("data.test: must name a labelled part: without one there is no accuracy to draw")
 
@@ -227,9 +231,12 @@ def _note(settings: Settings, outcome: Outcome, result: dict[str, Any]) -> str:
     """What stands below the picture: how it was made, what the bars are, what all points together cost."""
     scores = [score for each in outcome.measured for score in (each.student, each.baseline) if score is not None]
     first: Score = scores[0]
-    bars = f"95% of each model, exact, on {first.count:,} test inputs"
+    bars = f"exact 95% intervals over {first.count:,} test inputs"
     if first.repetitions > 1:
-        bars = f"95% of the mean over {first.repetitions} drawings, for these teachers and {first.count:,} test inputs"
+        bars = (
+            f"95% intervals of the mean over {first.repetitions} drawings (Student's t), for these teachers and these "
+            f"{first.count:,} test inputs"
+        )
     caps = outcome.measured[0].point.event
     lines = [
         f"{settings.name}: {settings.teachers.count:,} teachers, {settings.aggregation.mechanism}, at most "
@@ -240,7 +247,7 @@ def _note(settings: Settings, outcome: Outcome, result: dict[str, Any]) -> str:
         lines.append("Simulated on a public benchmark: nothing was charged, nothing may be released.")
     else:
         lines.append(
-            f"Every point was released: together they and all else from this dataset cost ε ≤ "
-            f"{rounded_up(result['ledger_spent'])}, by the ledger."
+            f"Every point was released. These and all other releases from the dataset together: "
+            f"ε = {rounded_up(result['ledger_spent'])}, as the ledger counts."
         )
     return "\n".join(lines)

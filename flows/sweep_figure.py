@@ -3,6 +3,8 @@
 A file that stands alone, in the colours of the reports' light page; a simulated one says so in the picture itself.
 """
 
+import math
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +23,11 @@ _STYLE: Any = {"svg.fonttype": "none", "svg.hashsalt": "pate", "font.family": "s
 # The two models' intervals stand side by side: by this factor left and right of their ε.
 _APART = 1.012
 # Least distance of two names at the right edge, as a share of the height.
-_LEAST_GAP = 0.075
+_LEAST_GAP = 0.065
+# ε closer to the one before than this share of the width are not written below the axis.
+_LEAST_SPACE = 0.06
+# Letters of a line below the picture.
+_WRAP = 96
 
 
 def draw(path: Path, kind: Literal["png", "svg"] | str, outcome: Outcome, note: str, mark: str | None) -> None:
@@ -46,8 +52,9 @@ def draw(path: Path, kind: Literal["png", "svg"] | str, outcome: Outcome, note: 
         _frame(axes, [measured.point.target for measured in outcome.measured])
         _name(axes, [each for each in named if each is not None])
         if mark is not None:
-            axes.text(0.02, 0.97, mark, transform=axes.transAxes, color=ORANGE, weight="bold", va="top")
-        figure.supxlabel(note, x=0.01, ha="left", fontsize=8.5, color=MUTED)
+            axes.set_title(mark, loc="left", color=INK, size=12, weight="bold")
+        lines = "\n".join(textwrap.fill(line, _WRAP) for line in note.splitlines())
+        figure.supxlabel(lines, x=0.01, ha="left", fontsize=8.5, color=MUTED)
         if kind == "svg":
             FigureCanvasSVG(figure).print_svg(path, metadata={"Creator": None, "Date": None})
         else:
@@ -70,13 +77,12 @@ def _curve(
 def _frame(axes: Axes, targets: Sequence[float]) -> None:
     low, high = min(targets), max(targets)
     axes.set_xlim(low / 1.15, high * 1.15)
-    axes.set_xticks(list(targets), [f"{target:g}" for target in targets])
+    axes.set_xticks(list(targets), _spaced(targets))
     axes.xaxis.set_minor_locator(NullLocator())
     bottom, top = axes.get_ylim()
-    # Room for the mark above the curves.
-    axes.set_ylim(max(bottom, 0.0), min(top + 0.1 * (top - bottom), 1.04))
-    axes.yaxis.set_major_locator(MaxNLocator(7))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.4g}%" if share <= 1 else ""))
+    axes.set_ylim(max(bottom, 0.0), min(top, 1.02))
+    axes.yaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 5, 10]))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:.4g}%"))
     axes.set_xlabel("published ε (logarithmic): smaller is more private")
     axes.set_ylabel("accuracy on the test part")
     axes.grid(color=LINE)
@@ -90,10 +96,21 @@ def _frame(axes: Axes, targets: Sequence[float]) -> None:
     axes.yaxis.label.set_color(MUTED)
 
 
+def _spaced(targets: Sequence[float]) -> list[str]:
+    """What is written below each tick: nothing where there is no room beside the last."""
+    width, last = math.log(max(targets) * 1.15) - math.log(min(targets) / 1.15), -math.inf
+    written = []
+    for target in targets:
+        room = math.log(target) - last >= _LEAST_SPACE * width
+        last = math.log(target) if room else last
+        written.append(f"{target:g}" if room else "")
+    return written
+
+
 def _name(axes: Axes, named: Sequence[tuple[float, str, str]]) -> None:
     """Names at the right ends of their lines, pushed apart where the lines meet."""
     bottom, top = axes.get_ylim()
-    last = -_LEAST_GAP
-    for height, name, colour in sorted(named):
-        last = max((height - bottom) / (top - bottom), last + _LEAST_GAP)
-        axes.text(1.015, last, name, transform=axes.transAxes, color=colour, va="center", clip_on=False)
+    limit = 1 + _LEAST_GAP
+    for height, name, colour in sorted(named, reverse=True):
+        limit = min((height - bottom) / (top - bottom), limit - _LEAST_GAP)
+        axes.text(1.015, limit, name, transform=axes.transAxes, color=colour, va="center", clip_on=False)

@@ -116,7 +116,10 @@ def _run(
     if test is None or test.labels is None:
         raise UserError("data.test: must be labelled")
     kinds = {kind for kind, _, _ in missing}
-    rows, votes = _votes(context, public, statuses) if _STUDENT in kinds else (np.zeros(0, int), np.zeros((0, 0), int))
+    rows, votes = np.zeros(0, np.int64), np.zeros((0, 0), np.int64)
+    if _STUDENT in kinds:
+        runs = [run_of(each) for each in (settings, *(point.settings for point in points))]
+        rows, votes = _votes(context, public, statuses, runs)
     encoder = table_encoder(settings.data, settings.seed)
     records = None
     if kinds - {_STUDENT}:
@@ -186,8 +189,10 @@ def _evaluated(probabilities: Callable[[np.ndarray], np.ndarray], test: Examples
     return as_record(evaluate(probabilities(test.features), test.labels, test.groups))
 
 
-def _votes(context: Context, public: Examples, statuses: Mapping[str, Status]) -> tuple[np.ndarray, np.ndarray]:
-    """Rows (Q,) of the public part that are asked about, and the votes (Q, C): found, or made here once."""
+def _votes(
+    context: Context, public: Examples, statuses: Mapping[str, Status], runs: Sequence[Run]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows (Q,) of the public part that are asked about, and their votes (Q, C): of one of the runs, or made here."""
     from student.queries import choose
     from teachers.votes import collect
 
@@ -196,7 +201,7 @@ def _votes(context: Context, public: Examples, statuses: Mapping[str, Status]) -
     path = run.private / f"votes-{statuses['vote'].key[:32]}.parquet"
     if path.exists():
         return rows, read_votes(path)
-    other = holder(context, statuses, [run_of(settings)])
+    other = holder(context, statuses, runs)
     if other is not None:
         context.console.say(f"sweep: the votes are those of run {other.name}")
         return rows, read_votes(other.private / "votes.parquet")
