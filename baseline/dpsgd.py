@@ -23,7 +23,7 @@ import os
 from collections.abc import Callable, Iterable
 
 import torch
-from opacus.optimizers import DPOptimizer
+from opacus.optimizers import DPOptimizerFastGradientClipping
 from torch import nn
 
 from accounting.events import DPSGD
@@ -76,12 +76,12 @@ def train(
     sampling = system_generator(entropy)
     first_averaged = event.steps - int(settings.averaging * event.steps)
     weights = nn.utils.parameters_to_vector(trained.parameters()).detach().clone()
-    with workers(trained, _threads(settings)) as compute:
+    with workers(trained, _threads(settings), settings.clip) as compute:
         for step in range(event.steps):
             rows = poisson_sample(len(inputs), event.sampling_rate, sampling)
             # An empty sample is one block without rows.
-            blocks = rows.split(settings.micro_batch)
-            noisy_step(optimiser, compute(functools.partial(inputs.block, step=step), blocks), len(blocks))
+            blocks = compute(functools.partial(inputs.block, step=step), rows.split(settings.micro_batch))
+            noisy_step(optimiser, blocks)
             current = nn.utils.parameters_to_vector(trained.parameters()).detach()
             # Post-processing of released steps: averaging costs no privacy and damps the noise of the last steps.
             taken = max(step - first_averaged, 0) + 1
@@ -99,14 +99,15 @@ def _threads(settings: BaselineSettings) -> int:
     return max(1, min(torch.get_num_threads(), settings.batch_size // settings.micro_batch))
 
 
-def _private(trained: nn.Module, event: DPSGD, settings: BaselineSettings, noise: torch.Generator) -> DPOptimizer:
-    """SGD on the clipped, noisy sum of per-unit gradients divided by ``settings.batch_size``."""
-    return DPOptimizer(
+def _private(
+    trained: nn.Module, event: DPSGD, settings: BaselineSettings, noise: torch.Generator
+) -> DPOptimizerFastGradientClipping:
+    """SGD on the clipped sum with noise, divided by ``settings.batch_size``. It clips nothing itself."""
+    return DPOptimizerFastGradientClipping(
         torch.optim.SGD(trained.parameters(), lr=settings.learning_rate, momentum=settings.momentum),
         noise_multiplier=event.noise_multiplier,
         max_grad_norm=settings.clip,
-        # The constant, not the batch: "mean" divides the noisy sum by it and by nothing else, since each noisy step
-        # hands over exactly one block of gradients (see noisy_step).
+        # The constant, not the batch: "mean" divides the noisy sum by it and by nothing else.
         expected_batch_size=settings.batch_size,
         loss_reduction="mean",
         generator=noise,
@@ -114,11 +115,13 @@ def _private(trained: nn.Module, event: DPSGD, settings: BaselineSettings, noise
     )
 
 
-def noisy_step(optimiser: DPOptimizer, blocks: Iterable[Gradients], count: int) -> None:
-    """One step on ``count`` ≥ 1 blocks of per-unit gradients: each block clipped and summed, noise added once."""
-    for number, gradients in enumerate(blocks, 1):
-        optimiser.zero_grad(set_to_none=True)
-        for parameter, gradient in zip(optimiser.params, gradients, strict=True):
-            parameter.grad_sample = gradient
-        optimiser.signal_skip_step(do_skip=number < count)
-        optimiser.step()
+def noisy_step(optimiser: DPOptimizerFastGradientClipping, blocks: Iterable[Gradients]) -> None:
+    """One step on the clipped sums of a sample's blocks, at least one: added up, then noise added once."""
+    first, *others = blocks
+    for gradients in others:
+        for total, gradient in zip(first, gradients, strict=True):
+            total += gradient
+    optimiser.zero_grad(set_to_none=True)
+    for parameter, total in zip(optimiser.params, first, strict=True):
+        parameter.grad = total
+    optimiser.step()

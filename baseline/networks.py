@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from baseline.settings import BaselineSettings
+from data.errors import UserError
 from data.streams import stream
 from teachers import fitting, networks
 
@@ -23,7 +24,12 @@ def name_of(settings: BaselineSettings, shape: tuple[int, ...]) -> str:
 
 
 def build(settings: BaselineSettings, shape: tuple[int, ...], classes: int, seed: int) -> nn.Sequential:
-    """The network with initial weights from the run's stream "baseline": they hold nothing private."""
+    """The network with initial weights from the run's stream "baseline": they hold nothing private.
+
+    Raises UserError for a network that is not for inputs of this shape, and for moved copies of anything but images.
+    """
+    if settings.augmentation and len(shape) != 3:
+        raise UserError(f"baseline.augmentation = {settings.augmentation}: is for images; tables take 0")
     network = networks.build(name_of(settings, shape), shape, classes, stream(seed, "baseline"))
     return network if isinstance(network, nn.Sequential) else nn.Sequential(network)
 

@@ -28,9 +28,9 @@ class BaselineSettings(BaseModel):
     )
     model: str = Field(
         "auto",
-        pattern="^(auto|logistic|tanh-mlp|tanh-cnn|scattering)$",
+        pattern="^(auto|logistic|tanh-mlp|tanh-cnn|gn-cnn|scattering)$",
         title="Network",
-        description="logistic, tanh-mlp, tanh-cnn, scattering (linear on fixed wavelets of images), or auto: "
+        description="logistic, tanh-mlp, tanh-cnn, gn-cnn, scattering (linear on fixed wavelets of images), or auto: "
         "scattering for images, logistic for tables.",
     )
     sampling_rate: float = Field(

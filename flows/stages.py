@@ -134,7 +134,7 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage(
         "baseline",
-        2,
+        3,
         ("partition",),
         ("test",),
         lambda s: [_dump(s, "baseline", "micro_batch"), _baseline_target(s), s.ledger_delta],

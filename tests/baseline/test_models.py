@@ -74,7 +74,7 @@ def test_without_privacy_adult_is_boosted_trees(test_data: Path) -> None:
     assert _accuracy(model.probabilities(test.features), test) > 0.86
 
 
-@pytest.mark.parametrize("model", ["logistic", "tanh-mlp", "tanh-cnn", "scattering"])
+@pytest.mark.parametrize("model", ["logistic", "tanh-mlp", "tanh-cnn", "gn-cnn", "scattering"])
 @pytest.mark.parametrize("size", [8, 28])
 def test_a_released_baseline_loads_and_predicts_the_same(tmp_path: Path, model: str, size: int) -> None:
     """Every network that settings allow is read back from release/ and gives the very same logits."""
@@ -86,7 +86,7 @@ def test_a_released_baseline_loads_and_predicts_the_same(tmp_path: Path, model: 
     assert np.array_equal(logits(load(tmp_path / "baseline").model, images), logits(network, images))
 
 
-@pytest.mark.parametrize("model", ["logistic", "tanh-mlp", "tanh-cnn", "scattering"])
+@pytest.mark.parametrize("model", ["logistic", "tanh-mlp", "tanh-cnn", "gn-cnn", "scattering"])
 def test_one_image_decides_only_its_own_logits(model: str) -> None:
     """No layer mixes examples: replacing the other images of a batch leaves an image's logits as they are."""
     network = build(BaselineSettings(model=model), SHAPE, 10, 3).eval()
@@ -97,7 +97,7 @@ def test_one_image_decides_only_its_own_logits(model: str) -> None:
     assert not np.allclose(logits(network, images)[1], logits(network, others)[1], atol=1e-6)
 
 
-@pytest.mark.parametrize("model", ["logistic", "tanh-mlp", "tanh-cnn", "scattering"])
+@pytest.mark.parametrize("model", ["logistic", "tanh-mlp", "tanh-cnn", "gn-cnn", "scattering"])
 def test_fixed_and_trained_layers_make_up_the_network(model: str) -> None:
     """Computing the fixed layers once, in blocks, and training the rest is training the network."""
     network = build(BaselineSettings(model=model), SHAPE, 10, 3).eval()
