@@ -1,28 +1,35 @@
 """How fast an ensemble is trained: a plain loop against this project, in one run on one machine.
 
-    python benchmarks/teachers.py [--quick] [--repeats 3] [--device cpu]
+    python benchmarks/teachers.py [--quick] [--device cuda] [--only digits mnist adult]
 
-Three ensembles on fixed shards: an mlp on scikit-learn's digits (50 teachers), a cnn on MNIST (250), random forests
-on Adult (250; these are fitted when they vote, so training and voting on 1,000 queries are timed together). The plain
-loop is what one writes first: torch modules and torch.optim's AdamW, one network after another; for the forests
-scikit-learn's own fit and predict. Both get the same shards, epochs, batches and rate; their accuracy on other records
-stands beside them. Data come from $PATE_TEST_DATA/datasets; what is not there is left out.
+Three ensembles: an mlp on scikit-learn's digits (50 teachers), a cnn on MNIST (250), random forests on Adult (250;
+these are fitted when they vote, so training and voting on 1,000 queries are timed together for all). The plain loop is
+what one writes first: torch modules and torch.optim's AdamW, one network after another on as many threads as torch
+takes by default; for the forests scikit-learn's own fit and predict. Ours is what a run does: shards written to the
+disk, two workers side by side, one thread each, votes read back. Both get the same shards, epochs, batches, shifts and
+rates. Data come from $PATE_TEST_DATA/datasets; what is not there is left out.
 
-One thread of one process each, so that shares are of one core. Times are of the CPU, so that other work on the machine
-weighs less, the best of the repeats, which take turns. `of matmul`: the arithmetic of the network's multiplications
-(forward once, backward twice, less the gradient of the inputs) per second, as a share of what a product of two
-1024×1024 matrices reaches here. `peak`: what the process held most, in a process of its own for each row.
+Each row is measured in processes of its own, which take turns; times are by the clock from the first record to the
+last vote, without loading modules and data, and the best of the repeats. Where ``of teachers`` is less than the
+ensemble, the loop trained so many, drawn at random, in as many parts as there are repeats, and its time for all is in
+proportion. ``of matmul``: the arithmetic of the networks' multiplications (forward once, backward twice, less the
+gradient of the inputs) per second, as a share of what a product of two large matrices reaches on this machine.
+``peak``: what a process held most (of its memory, or on a GPU of that), ``data``: how much of it before training.
+
+Measured on two cores, and what the rows mean: docs/teachers.md.
 """
 
 import argparse
+import json
 import math
 import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -32,32 +39,47 @@ from torch import nn
 # A script's own folder comes first, where this file stands in the package's way.
 sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).resolve().parent]
 
+from data.examples import PrivateRecords  # noqa: E402
+from data.identity import unit_ids  # noqa: E402
+from data.partition import Partition, partition, shards  # noqa: E402
 from teachers import networks  # noqa: E402
+from teachers.augmentation import augmentation_of  # noqa: E402
+from teachers.ensemble import train_ensemble  # noqa: E402
+from teachers.groups import strategy_of  # noqa: E402
 from teachers.settings import TeacherSettings  # noqa: E402
-from teachers.trainers import Shard, Task, Tensors, trainer_of, voter  # noqa: E402
-from teachers.workers import use_one_thread  # noqa: E402
+from teachers.votes import collect  # noqa: E402
 
-CLASSES = 10
 QUERIES = 1000
 FOREST = "sklearn:sklearn.ensemble.RandomForestClassifier"
 
 
 @dataclass(frozen=True)
 class Case:
-    """An ensemble to train: what it is called, its settings, its shards, and labelled records to be asked about."""
+    """An ensemble to train: its settings, private records with their partition, and labelled queries."""
 
-    name: str
+    title: str
     settings: TeacherSettings
-    shards: list[Shard]
+    records: PrivateRecords
+    parts: Partition
     features: np.ndarray
     labels: np.ndarray
-
-    @property
-    def task(self) -> Task:
-        return Task(self.settings, 0, self.features.shape[1:], max(CLASSES, int(self.labels.max()) + 1))
+    classes: int
 
 
-Contender = Callable[[Case], list[np.ndarray]]
+@dataclass(frozen=True)
+class Row:
+    """What one process measured: seconds by the clock and of all cores, MiB, share of right votes, teachers trained."""
+
+    seconds: float
+    core_seconds: float
+    peak: float
+    data: float
+    right: float
+    teachers: int
+
+
+# (case, numbers of the teachers to train, device) → share of right votes.
+Contender = Callable[[Case, np.ndarray, str], float]
 
 
 def digits(count: int) -> Case:
@@ -87,81 +109,94 @@ def adult(count: int) -> Case:
     return _case("Adult, forests of 100 trees", settings, matrix, target, 30_000, 250)
 
 
+CASES = {"digits": digits, "mnist": mnist, "adult": adult}
+
+
 def _root() -> Path:
     return Path(os.environ.get("PATE_TEST_DATA", "~/.cache/pate")).expanduser() / "datasets"
 
 
 def _case(
-    name: str, settings: TeacherSettings, features: np.ndarray, labels: np.ndarray, private: int, whole: int
+    title: str, settings: TeacherSettings, features: np.ndarray, labels: np.ndarray, private: int, whole: int
 ) -> Case:
-    """The first ``private`` records in ``whole`` shards by chance, as a keyed hash makes them; of these the first."""
-    owner = np.random.default_rng(0).integers(0, whole, private)
-    shards = [
-        Shard(t, features[:private][owner == t], labels[:private][owner == t].astype(np.int32))
-        for t in range(settings.count)
-    ]
-    return Case(name, settings, shards, features[private:][:QUERIES], labels[private:][:QUERIES])
+    """As many of the first ``private`` records as ``settings.count`` of ``whole`` teachers get; queries follow them."""
+    taken = private * settings.count // whole
+    units = unit_ids([str(row).encode() for row in range(taken)], 0)
+    records = PrivateRecords(features[:taken], labels[:taken].astype(np.int32), units, units)
+    # Some chunks for each worker, however few the teachers.
+    settings = settings.model_copy(update={"chunk": min(settings.chunk, -(-settings.count // 4))})
+    return Case(
+        title,
+        settings,
+        records,
+        partition(records, settings.count, 0),
+        features[private:][:QUERIES],
+        labels[private:][:QUERIES],
+        max(10, int(labels.max()) + 1) if settings.model != FOREST else int(labels.max()) + 1,
+    )
 
 
-def plain(case: Case) -> list[np.ndarray]:
+def plain(case: Case, teachers: np.ndarray, device: str) -> float:
     """One teacher after another, as one writes it first."""
-    settings = case.settings
-    if settings.model == FOREST:
-        from sklearn.ensemble import RandomForestClassifier
+    settings, right = case.settings, []
+    queries = networks.as_input(case.features).to(device)
+    for teacher, own in zip(teachers, shards(case.records, case.parts, teachers), strict=True):
+        features, labels = case.records.features[own], case.records.labels[own]
+        if settings.model == FOREST:
+            from sklearn.ensemble import RandomForestClassifier
 
-        fitted = (RandomForestClassifier(**settings.params).fit(s.features, s.labels) for s in case.shards)
-        return [forest.predict(case.features) for forest in fitted]
-    votes = []
-    for shard in case.shards:
-        network = networks.build(settings.model, case.task.shape, case.task.classes, shard.teacher)
-        optimiser = torch.optim.AdamW(network.parameters(), settings.learning_rate, weight_decay=settings.weight_decay)
-        inputs, labels = networks.as_input(shard.features), torch.tensor(shard.labels).long()
-        steps = settings.epochs * -(-len(inputs) // settings.batch_size)
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda s, n=steps: min(1.0, 2 * (1 - s / n)))
-        for _ in range(settings.epochs):
-            seen = _moved(inputs, settings.shift) if settings.shift else inputs
-            for rows in torch.randperm(len(inputs)).split(settings.batch_size):
-                optimiser.zero_grad()
-                nn.functional.cross_entropy(network(seen[rows]), labels[rows]).backward()
-                optimiser.step()
-                schedule.step()
-        with torch.inference_mode():
-            votes.append(network(networks.as_input(case.features)).argmax(1).numpy())
-    return votes
+            votes = RandomForestClassifier(**settings.params).fit(features, labels).predict(case.features)
+        else:
+            network = networks.build(settings.model, features.shape[1:], case.classes, int(teacher)).to(device)
+            _fit(network, networks.as_input(features).to(device), torch.tensor(labels).long().to(device), settings)
+            with torch.inference_mode():
+                votes = network(queries).argmax(1).cpu().numpy()
+        right.append(float(np.mean(votes == case.labels)))
+    return float(np.mean(right))
 
 
-def _moved(images: torch.Tensor, shift: int) -> torch.Tensor:
-    padded = nn.functional.pad(images, [shift] * 4, mode="replicate")
-    height, width = images.shape[2:]
-    moves = torch.randint(0, 2 * shift + 1, (len(images), 2)).tolist()
-    return torch.stack([p[:, y : y + height, x : x + width] for p, (y, x) in zip(padded, moves, strict=True)])
+def _fit(network: nn.Module, inputs: torch.Tensor, labels: torch.Tensor, settings: TeacherSettings) -> None:
+    optimiser = torch.optim.AdamW(network.parameters(), settings.learning_rate, weight_decay=settings.weight_decay)
+    steps = settings.epochs * -(-len(inputs) // settings.batch_size)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, lambda s: min(1.0, 2 * (1 - s / steps)))
+    generator, change = torch.Generator().manual_seed(0), augmentation_of(settings)
+    for _ in range(settings.epochs):
+        seen = change(inputs, generator) if change.changes(inputs) else inputs
+        for rows in torch.randperm(len(inputs), device=inputs.device).split(settings.batch_size):
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(network(seen[rows]), labels[rows]).backward()
+            optimiser.step()
+            schedule.step()
 
 
 def ours(**update: object) -> Contender:
-    """This project's trainer and voter, with other settings than the case's where given."""
+    """A run's teach and vote stages, with other settings than the case's where given."""
 
-    def run(case: Case) -> list[np.ndarray]:
-        settings = case.settings.model_copy(update=update)
-        task = Task(settings, 0, case.task.shape, case.task.classes)
-        kept: list[Tensors | None] = trainer_of(settings)(case.shards, task)
-        vote = voter(case.features, task, 4096)
-        return [vote(shard.teacher, own) for shard, own in zip(case.shards, kept, strict=True) if own is not None]
+    def run(case: Case, teachers: np.ndarray, device: str) -> float:
+        settings = case.settings.model_copy(update={"device": device} | update)
+        with tempfile.TemporaryDirectory() as folder:
+            where = Path(folder) / "private" / "teachers"
+            train_ensemble(where, case.records, case.parts, settings, 0, case.classes, "key")
+            counts = collect(where, case.features, case.classes, settings)
+        return float(counts[np.arange(len(case.labels)), case.labels].mean() / settings.count)
 
     return run
 
 
 def contenders(case: Case, device: str) -> dict[str, Contender]:
+    """The plain loop first; the settings' defaults second."""
     if case.settings.model == FOREST:
-        return {"plain loop": plain, "ours": ours()}
-    ways = {f"ours, {way}": ours(strategy=way, device=device) for way in ("loop", "vectorised")}
-    return {"plain loop": plain, **ways}
+        return {"plain loop": plain, "ours, 2 threads": ours(), "ours, 2 processes": ours(runner="process")}
+    how = strategy_of(case.settings.model_copy(update={"device": device}))
+    return {"plain loop": plain, f"ours, {how}": ours()}
 
 
 def multiplications(case: Case) -> float:
     """Floating-point operations of all teachers' training: 2 a multiplication and addition, padding not counted."""
     if case.settings.model == FOREST:
         return math.nan
-    network = networks.build(case.settings.model, case.task.shape, case.task.classes, 0)
+    shape = case.records.features.shape[1:]
+    network = networks.build(case.settings.model, shape, case.classes, 0)
     total, first = 0.0, True
 
     def count(layer: nn.Module, _: object, output: torch.Tensor) -> None:
@@ -173,83 +208,103 @@ def multiplications(case: Case) -> float:
 
     for layer in network:
         layer.register_forward_hook(count)
-    network(torch.zeros(1, *case.task.shape))
-    return total * case.settings.epochs * sum(len(shard.labels) for shard in case.shards)
+    network(torch.zeros(1, *shape))
+    return total * case.settings.epochs * len(case.records.labels)
 
 
-def matmul_rate(repeats: int = 5) -> float:
-    """Floating-point operations a second of a product of two 1024×1024 float32 matrices, on one thread."""
-    one, other = torch.rand(2, 1024, 1024)
+def matmul_rate(device: str, repeats: int = 20) -> float:
+    """Floating-point operations a second of a product of two large float32 matrices, on all cores or on the GPU."""
+    size = 8192 if device.startswith("cuda") else 1024
+    one, other = torch.rand(2, size, size, device=device)
     best = math.inf
     for _ in range(repeats):
-        start = time.process_time()
-        one @ other
-        best = min(best, time.process_time() - start)
-    return 2 * 1024**3 / best
+        start = time.perf_counter()
+        float((one @ other)[0, 0])
+        best = min(best, time.perf_counter() - start)
+    return 2 * size**3 / best
 
 
-CASES = {"digits": digits, "mnist": mnist, "adult": adult}
+def measure(name: str, count: int, way: str, part: int, parts: int, device: str) -> Row:
+    """Train and vote once, in a process of its own: all teachers, or part ``part`` of so many parts drawn at random."""
+    case = CASES[name](count)
+    run = contenders(case, device)[way]
+    teachers = np.random.default_rng(0).permutation(count)[part::parts]
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    cores, start = _core_seconds(), time.perf_counter()
+    right = run(case, teachers, device)
+    seconds = time.perf_counter() - start
+    peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) / 1024
+    if device.startswith("cuda"):
+        before, peak = 0.0, torch.cuda.max_memory_allocated() / 2**20
+    return Row(seconds, _core_seconds() - cores, peak, before, right, len(teachers) if run is plain else count)
 
 
-def peak(case: str, count: int, name: str, device: str) -> None:
-    """In a process of its own: train once, and say the most memory held, and how much of it before training."""
-    made = CASES[case](count)
-    way, before = contenders(made, device)[name], _most_held()
-    way(made)
-    print(f"{name:20}{_most_held():>10,.0f} MiB peak, {before:,.0f} MiB of it before training", flush=True)
+def _core_seconds() -> float:
+    return sum(os.times()[:4])
 
 
-def _most_held() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+def alone(*arguments: object) -> Row:
+    """:func:`measure` in a new process, with torch's own number of threads."""
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+    command = [sys.executable, __file__, "--measure", *map(str, arguments)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
+    return Row(**json.loads(done.stdout.splitlines()[-1]))
 
 
-def timed(case: Case, options: argparse.Namespace) -> None:
-    ways = contenders(case, options.device)
-    taken: dict[str, list[float]] = {name: [] for name in ways}
-    right: dict[str, float] = {}
-    for _ in range(options.repeats):
-        for name, way in ways.items():
-            start = time.process_time()
-            votes = way(case)
-            taken[name].append(time.process_time() - start)
-            right[name] = float(np.mean([vote == case.labels for vote in votes]))
-    rate, work = matmul_rate(), multiplications(case)
-    print(f"\n{case.name}: {len(case.shards)} teachers, {sum(len(s.labels) for s in case.shards):,} records")
-    print(f"{'':20}{'teachers/s':>12}{'best s':>9}{'plain / it':>12}{'of matmul':>11}{'accuracy':>10}")
-    for name, seconds in taken.items():
-        best = min(seconds)
-        share = "" if math.isnan(work) else f"{work / best / rate:.0%}"
+def timed(name: str, case: Case, repeats: int, loop_parts: int, device: str) -> None:
+    """Print a table: the rows in turn, ``repeats`` times; the loop on 1/``loop_parts`` of the teachers each time."""
+    ways = list(contenders(case, device))
+    rows: dict[str, list[Row]] = {way: [] for way in ways}
+    count, work = case.settings.count, multiplications(case)
+    for part in range(repeats):
+        for way in ways:
+            parts = loop_parts if way == "plain loop" else 1
+            rows[way].append(alone(name, count, way, part % parts, parts, device))
+    each = {way: min(row.seconds / row.teachers for row in found) for way, found in rows.items()}
+    rate = matmul_rate(device)
+    print(f"\n{case.title}: {count} teachers, {len(case.records.labels):,} records; load {os.getloadavg()[0]:.1f}")
+    print(
+        f"{'':20}{'of teachers':>12}{'teachers/s':>12}{'s for all':>11}{'core-s':>9}{'plain / it':>12}"
+        f"{'of matmul':>11}{'accuracy':>10}{'peak MiB':>10}{'data MiB':>10}"
+    )
+    for way, found in rows.items():
+        seconds = each[way] * count
+        best = min(found, key=lambda row: row.seconds / row.teachers)
+        share = "" if math.isnan(work) else f"{work / seconds / rate:.0%}"
+        trained = min(count, sum(row.teachers for row in found)) if way == "plain loop" else count
         print(
-            f"{name:20}{len(case.shards) / best:>12.1f}{best:>9.2f}{min(taken['plain loop']) / best:>12.1f}"
-            f"{share:>11}{right[name]:>10.3f}"
+            f"{way:20}{trained:>12}{count / seconds:>12.1f}{seconds:>11.1f}"
+            f"{best.core_seconds / best.teachers * count:>9.1f}{each['plain loop'] / each[way]:>12.1f}{share:>11}"
+            f"{np.mean([row.right for row in found]):>10.3f}{max(row.peak for row in found):>10,.0f}"
+            f"{max(row.data for row in found):>10,.0f}",
+            flush=True,
         )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Teachers a second, of a plain loop and of this project")
     parser.add_argument("--quick", action="store_true", help="fewer teachers of the two larger ensembles")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--device", default="cpu", help="of this project's networks")
-    parser.add_argument("--peak", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--repeats", type=int, default=2, help="of each row, in turn")
+    parser.add_argument("--device", default="cpu", help="of the networks, of both contenders")
+    parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), help="of the ensembles")
+    parser.add_argument("--measure", nargs=6, help=argparse.SUPPRESS)
     options = parser.parse_args()
 
-    use_one_thread()
-    if options.peak:
-        case, count, name = options.peak
-        peak(case, int(count), name, options.device)
+    if options.measure:
+        name, count, way, part, parts, device = options.measure
+        print(json.dumps(asdict(measure(name, int(count), way, int(part), int(parts), device))))
         return
-    print(f"product of matrices: {matmul_rate() / 1e9:.0f} GFLOP/s on one core")
-    for case, make in CASES.items():
-        count = 50 if case == "digits" else 5 if options.quick else 250
+    rate = matmul_rate(options.device)
+    where = f"{os.cpu_count()} cores" if options.device == "cpu" else torch.cuda.get_device_name(options.device)
+    print(f"{where}: {rate / 1e9:,.0f} GFLOP/s in a product of matrices; load {os.getloadavg()[0]:.1f}")
+    for name in options.only:
+        count = 50 if name == "digits" else 20 if options.quick else 250
         try:
-            made = make(count)
+            case = CASES[name](count)
         except (OSError, RuntimeError):
-            print(f"\n{case}: not under {_root()}, left out")
+            print(f"\n{name}: not under {_root()}, left out")
             continue
-        timed(made, options)
-        for name in contenders(made, options.device):
-            alone = [sys.executable, __file__, "--device", options.device, "--peak", case, str(count), name]
-            subprocess.run(alone, check=True)
+        timed(name, case, options.repeats, 1 if options.quick or name == "digits" else 5, options.device)
 
 
 if __name__ == "__main__":

@@ -13,10 +13,12 @@ import torch
 from torch import nn
 from torch.optim.adamw import adamw
 
+from teachers.augmentation import Augmentation
 from teachers.networks import as_input
 
 # Input numbers in a batch below which one thread is used: 128 images of 28×28 are the first to gain from two.
 SMALL_BATCH = 100_000
+NONE = Augmentation()
 
 
 def device_of(name: str) -> str:
@@ -45,18 +47,17 @@ def fit(
     weight_decay: float,
     seed: int,
     device: str = "cpu",
-    shift: int = 0,
+    augmentation: Augmentation = NONE,
     mixed: bool = False,
     channels_last: bool = False,
 ) -> bool:
     """Minimise the cross-entropy with AdamW, in place; the network is on the CPU afterwards.
 
     features: (N, *shape). targets: (N,) integer classes or (N, C) probabilities. The learning rate falls linearly to
-    0 over the last half of the steps. Images (N, channels, height, width) move by up to ``shift`` pixels each way,
-    anew in each epoch; what is moved in repeats the border. ``mixed``: forward passes in bfloat16 where that is safe
-    (torch's autocast). ``channels_last``: images reach the network with a pixel's channels side by side, which its
-    views must be able to bear. Returns False where the loss or a parameter stopped being finite: the caller decides
-    what that means.
+    0 over the last half of the steps. Images are changed by ``augmentation`` anew in each epoch. ``mixed``: forward
+    passes in bfloat16 where that is safe (torch's autocast). ``channels_last``: images reach the network with a pixel's
+    channels side by side, which its views must be able to bear. Returns False where the loss or a parameter stopped
+    being finite: the caller decides what that means.
     """
     device = device_of(device)
     network.to(device).train()
@@ -70,7 +71,7 @@ def fit(
     with threads_for(batch_size * inputs[:1].numel()):
         for epoch in range(epochs):
             order = torch.randperm(len(inputs), generator=generator).to(device)
-            seen = shifted(inputs, shift, generator) if shift and inputs.ndim == 4 else inputs
+            seen = augmentation(inputs, generator) if augmentation.changes(inputs) else inputs
             for batch in range(batches):
                 rows = order[batch * batch_size : (batch + 1) * batch_size]
                 with torch.autocast(inputs.device.type, torch.bfloat16, enabled=mixed):
@@ -171,16 +172,6 @@ def pixelwise(images: torch.Tensor) -> torch.Tensor:
     `to` and not `contiguous`, which leaves images of one channel as they are: torch then takes the other layout.
     """
     return images.to(memory_format=torch.channels_last)
-
-
-def shifted(images: torch.Tensor, shift: int, generator: torch.Generator) -> torch.Tensor:
-    """Images (N, channels, height, width), each moved by up to ``shift`` pixels each way; the border is repeated."""
-    count, _, height, width = images.shape
-    moves = torch.randint(0, 2 * shift + 1, (2, count), generator=generator).to(images.device)
-    padded = nn.functional.pad(images, [shift] * 4, mode="replicate")
-    # (N, channels, moves, moves, height, width), a view: each image in all its places.
-    places = padded.unfold(2, height, 1).unfold(3, width, 1)
-    return places[torch.arange(count, device=images.device), :, moves[0], moves[1]]
 
 
 def _as_targets(targets: np.ndarray) -> torch.Tensor:

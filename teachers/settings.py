@@ -52,6 +52,20 @@ class TeacherSettings(BaseModel):
         title="Shift",
         description="Pixels that a network's training images are moved by at most, at random, in each epoch.",
     )
+    rotation: float = Field(
+        0.0,
+        ge=0,
+        le=180,
+        title="Rotation",
+        description="Degrees that a network's training images are turned by at most, at random, in each epoch.",
+    )
+    scaling: float = Field(
+        0.0,
+        ge=0,
+        le=0.5,
+        title="Scaling",
+        description="Share of their size that training images grow or shrink by at most, at random, in each epoch.",
+    )
     params: dict[str, Any] = Field(
         default_factory=dict,
         title="Estimator's parameters",

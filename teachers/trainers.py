@@ -23,6 +23,7 @@ from torch import nn
 from data.examples import as_matrix
 from data.streams import stream
 from teachers import estimators, fitting, modules, networks
+from teachers.augmentation import augmentation_of
 from teachers.groups import group_of, group_size, strategy_of
 from teachers.settings import MODULE, TeacherSettings
 from teachers.vectorised import Place, train_group
@@ -162,7 +163,7 @@ def _train_network(shard: Shard, task: Task) -> Tensors | None:
             weight_decay=settings.weight_decay,
             seed=seed,
             device=settings.device,
-            shift=settings.shift,
+            augmentation=augmentation_of(settings),
             mixed=settings.precision == "mixed",
             channels_last=settings.model == "cnn",
         )

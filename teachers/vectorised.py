@@ -5,8 +5,8 @@ time, so AdamW's step count is common; a teacher's parameters are taken out when
 place computes afterwards is thrown away. The loop runs as long as the longest of them, which no bit of the others
 shows. Batches have the width of the settings: a shard's last one is filled up with a blank record that counts nothing.
 
-A teacher gets the initial weights, the order of records and the shifts that it gets when trained alone
-(:mod:`teachers.fitting`): its parameters agree with those up to rounding.
+A teacher gets the initial weights, the order of records and the changes of images that it gets when trained
+alone (:mod:`teachers.fitting`): its parameters agree with those up to rounding.
 """
 
 import contextlib
@@ -20,6 +20,7 @@ from torch import nn
 from torch.optim.adamw import adamw
 
 from teachers import fitting
+from teachers.augmentation import Augmentation, augmentation_of
 from teachers.gradients import Parameters, gradients_of
 from teachers.networks import as_input
 from teachers.settings import TeacherSettings
@@ -50,7 +51,7 @@ def train_group(
     """Every place's parameters by name, on the CPU; None where it is empty or a parameter is not finite."""
     if not any(place.records for place in places):
         return [None] * len(places)
-    held = _Records.of(places, device, settings.shift > 0)
+    held = _Records.of(places, device, augmentation_of(settings))
     parameters = _stacked(places, device)
     names = list(parameters)
     moved = [parameters[name] for name in names]
@@ -96,39 +97,41 @@ def train_group(
 
 @dataclass(frozen=True)
 class _Records:
-    """All records of a group in a row, a blank one at the end; ``seen``: as shifted in the current epochs."""
+    """All records of a group in a row, a blank one at the end; ``seen``: as changed in the current epochs."""
 
     inputs: torch.Tensor
     seen: torch.Tensor
     labels: torch.Tensor
     starts: tuple[int, ...]
+    augmentation: Augmentation
 
     @staticmethod
-    def of(places: Sequence[Place], device: str, shift: bool) -> "_Records":
+    def of(places: Sequence[Place], device: str, augmentation: Augmentation) -> "_Records":
         features = [place.features for place in places if place.features is not None]
         labels = [place.labels for place in places if place.labels is not None]
         blank = np.zeros((1, *features[0].shape[1:]), features[0].dtype)
         inputs = as_input(np.concatenate([*features, blank])).to(device)
         classes = torch.tensor(np.concatenate([*labels, [0]]).astype(np.int64))
         starts = tuple(itertools.accumulate((place.records for place in places), initial=0))
-        return _Records(inputs, inputs.clone() if shift else inputs, classes.to(device), starts)
+        seen = inputs.clone() if augmentation.changes(inputs) else inputs
+        return _Records(inputs, seen, classes.to(device), starts, augmentation)
 
     def batches(self, place: Place, number: int, settings: TeacherSettings) -> Iterator[torch.Tensor]:
         """Rows (B,) of a place's records, batch after batch, epoch after epoch; blank ones for ever after."""
         size, records, start = settings.batch_size, place.records, self.starts[number]
         blank = len(self.labels) - 1
-        moves = settings.shift > 0 and self.inputs.ndim == 4
+        changed = self.augmentation.changes(self.inputs)
         generator = torch.Generator().manual_seed(place.seed)
-        # Epochs whose order is drawn at once; shifts are drawn between two orders.
-        block = 1 if moves else _EPOCHS
+        # Epochs whose order is drawn at once; what changes images is drawn between two orders.
+        block = 1 if changed else _EPOCHS
         for epoch in range(0, settings.epochs if records else 0, block):
             rows = torch.full((min(block, settings.epochs - epoch), -(-records // size) * size), blank)
             for order in rows[:, :records]:
                 torch.randperm(records, generator=generator, out=order)
             rows[:, :records] += start
-            if moves:
+            if changed:
                 own = slice(start, start + records)
-                self.seen[own] = fitting.shifted(self.inputs[own], settings.shift, generator)
+                self.seen[own] = self.augmentation(self.inputs[own], generator)
             yield from rows.view(-1, size)
         yield from itertools.repeat(torch.full((size,), blank))
 

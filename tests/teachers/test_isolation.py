@@ -24,6 +24,7 @@ WAYS = {
     "mlp loop": QUICK.model_copy(update=LOOP),
     "logistic vectorised": QUICK.model_copy(update={"model": "logistic"}),
     "cnn vectorised": QUICK.model_copy(update=VECTORISED | {"model": "cnn", "epochs": 1, "shift": 1}),
+    "turned cnn loop": QUICK.model_copy(update={"model": "cnn", "epochs": 1, "rotation": 20, "scaling": 0.1}),
     "cnn loop": QUICK.model_copy(update={"model": "cnn", "epochs": 1, "shift": 1}),
     "forest": TeacherSettings(
         count=8, model="sklearn:sklearn.ensemble.RandomForestClassifier", params={"n_estimators": 3}, chunk=3

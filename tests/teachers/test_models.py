@@ -11,6 +11,7 @@ import torch
 
 from data.errors import UserError
 from teachers import estimators, fitting, networks, saved
+from teachers.augmentation import Augmentation
 
 FIT = {"epochs": 4, "batch_size": 16, "learning_rate": 1e-2, "weight_decay": 1e-4, "seed": 3}
 
@@ -92,9 +93,10 @@ def test_layouts_in_memory_change_no_weight_beyond_rounding(digits: tuple[np.nda
     pixels, labels = digits[0][:64], digits[1][:64]
     usual, images, parameters = (networks.build("cnn", (1, 8, 8), 10, 1) for _ in range(3))
     parameters.to(memory_format=torch.channels_last)
-    assert fitting.fit(usual, pixels, labels, shift=1, **FIT)
-    assert fitting.fit(images, pixels, labels, shift=1, channels_last=True, **FIT)
-    assert fitting.fit(parameters, pixels, labels, shift=1, **FIT)
+    moved = Augmentation(shift=1)
+    assert fitting.fit(usual, pixels, labels, augmentation=moved, **FIT)
+    assert fitting.fit(images, pixels, labels, augmentation=moved, channels_last=True, **FIT)
+    assert fitting.fit(parameters, pixels, labels, augmentation=moved, **FIT)
     for one, *others in zip(usual.parameters(), images.parameters(), parameters.parameters(), strict=True):
         assert all(torch.allclose(one, other, atol=1e-4) for other in others)
 
@@ -103,11 +105,43 @@ def test_shifts_move_images_whole_and_by_no_more_than_asked() -> None:
     """A moved image is the original at an offset within the bound; a shift of more moves more than one of none."""
     images = torch.zeros(50, 1, 9, 9)
     images[:, 0, 4, 4] = 1.0
-    moved = fitting.shifted(images, 2, torch.Generator().manual_seed(0))
+    moved = Augmentation(shift=2)(images, torch.Generator().manual_seed(0))
     assert (moved.sum(dim=(1, 2, 3)) == 1).all()
     offsets = {tuple(place[2:].tolist()) for place in moved.nonzero()}
     assert len(offsets) > 10
     assert {abs(row - 4) for row, _ in offsets} == {abs(column - 4) for _, column in offsets} == {0, 1, 2}
+
+
+def test_turned_images_keep_their_distances_and_scaled_ones_their_centre() -> None:
+    """A spot at 6 pixels from the middle stays there under rotation, at every angle up to the bound."""
+    images = torch.zeros(300, 2, 21, 31)
+    images[:, :, 9:12, 20:23] = 1.0
+    generator = torch.Generator().manual_seed(0)
+    turned = Augmentation(rotation=90)(images, generator)
+    assert torch.equal(turned[:, 0], turned[:, 1])
+    ways = torch.stack(torch.meshgrid(torch.arange(21) - 10.0, torch.arange(31) - 15.0, indexing="ij"))
+    mass = turned[:, 0].sum((1, 2))
+    places = (turned[:, :1] * ways).sum((2, 3)) / mass[:, None]
+    assert torch.allclose(places.norm(dim=1), torch.tensor(6.0), atol=0.2)
+    angles = torch.rad2deg(torch.atan2(places[:, 0], places[:, 1]))
+    assert angles.min() < -80
+    assert angles.max() > 80
+    assert (places[:, 1] > -0.5).all()
+    stretched = Augmentation(scaling=0.5)(images, generator)
+    places = (stretched[:, :1] * ways).sum((2, 3)) / stretched[:, 0].sum((1, 2))[:, None]
+    assert places[:, 0].abs().max() < 1e-4
+    assert 2.7 < places[:, 1].min() < 4.0
+    assert 8.0 < places[:, 1].max() < 9.3
+
+
+def test_tables_and_no_augmentation_change_nothing() -> None:
+    """Only images are changed, and only where a bound is above 0; bounds near 0 give them back."""
+    images = torch.rand(20, 1, 9, 9)
+    assert not Augmentation().changes(images)
+    assert not Augmentation(rotation=10).changes(torch.rand(20, 9))
+    nearly = Augmentation(rotation=1e-6, scaling=1e-9)
+    assert nearly.changes(images)
+    assert torch.allclose(nearly(images, torch.Generator().manual_seed(0)), images, atol=1e-4)
 
 
 def test_training_that_diverges_says_so(digits: tuple[np.ndarray, np.ndarray]) -> None:
