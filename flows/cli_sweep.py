@@ -20,8 +20,13 @@ from flows.cli_options import (
 def sweep(
     config: Config,
     epsilon: Annotated[
-        str, typer.Option("--epsilon", help="ε of the points, separated by commas.", metavar="E1,E2,...")
-    ] = "0.2,0.5,1,2,4",
+        str | None,
+        typer.Option(
+            "--epsilon",
+            help="ε of the points, separated by commas; default of --simulate: 0.2,0.5,1,2,4.",
+            metavar="E,...",
+        ),
+    ] = None,
     simulate: Annotated[
         bool,
         typer.Option(

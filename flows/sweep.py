@@ -23,7 +23,17 @@ from flows import charges, sweep_figure
 from flows.console import Console
 from flows.context import run_of
 from flows.settings import Settings
-from flows.sweep_points import Measured, Outcome, Score, as_record, parse_epsilons, points, require_public
+from flows.sweep_points import (
+    OPTION,
+    USUAL,
+    Measured,
+    Outcome,
+    Score,
+    as_record,
+    parse_epsilons,
+    points,
+    require_public,
+)
 
 NOT_FOR_RELEASE = "simulated, not for release"
 _SCHEMA = pa.schema(
@@ -53,9 +63,10 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Options:
-    """``epsilons``: as on the command line; ``out``: folder of the results; ``seeds``: repetitions of a simulation."""
+    """``epsilons``: as on the command line, None: the usual ones, of a simulation; ``out``: folder of the results;
+    ``seeds``: repetitions of a simulation."""
 
-    epsilons: str
+    epsilons: str | None = None
     simulate: bool = False
     seeds: int | None = None
     out: Path | None = None
@@ -68,7 +79,9 @@ def sweep(settings: Settings, options: Options, console: Console) -> dict[str, A
         UserError: an option out of range, no labelled test part, or a sweep that may not be simulated.
         RefusedError: the ledger does not hold all points together; nothing was spent, nothing released.
     """
-    targets = parse_epsilons(options.epsilons)
+    if options.epsilons is None and not options.simulate:
+        raise UserError(f"{OPTION}: must be given without --simulate: every point is a release, and charged")
+    targets = parse_epsilons(USUAL if options.epsilons is None else options.epsilons)
     _check(settings, options)
     home = Run(run_of(settings).root.with_name(f"{settings.name}-sweep"))
     folder = _folder(home, options)

@@ -29,8 +29,9 @@ from flows import charges, config
 from flows.settings import Settings
 
 OPTION = "--epsilon"
+USUAL = "0.2,0.5,1,2,4"
 CONFIDENCE = 0.95
-# Calibration mostly ends within 0.1% below its target. A point is drawn at the ε that it costs, so a little less does no
+# Calibration mostly ends within 0.1% below its target. A point is drawn at the ε that it costs, so a little less is no
 # harm; one much further away is not the one that was asked for.
 _NEAR = 0.8
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from accounting.ledger_rows import Request
 from accounting.statement import rounded_up
-from data.artifacts import read_labels
 from data.errors import PateError, UserError
 from data.store import read_json
 from flows import charges
+from flows.asked import by_round, total
 from flows.console import Console
 from flows.context import run_of
 from flows.exclusive import dataset_held
@@ -102,10 +102,10 @@ def _run(point: Point, console: Console) -> bool:
 def _measured(point: Point, without_student: bool) -> Measured:
     """What was released at a point: labels and models' evaluations on the public test part."""
     folder = run_of(point.settings).release
-    _, labels = read_labels(folder / "labels.parquet")
+    counts = total(by_round(folder / "labels.parquet"))
     student = [] if without_student else [_evaluation(folder / "student.json")]
     baseline = [] if point.baseline is None else [_evaluation(folder / "baseline.json")]
-    return Measured(point, len(labels), int((labels >= 0).sum()), score(student), score(baseline), folder)
+    return Measured(point, counts.asked, counts.answered, score(student), score(baseline), folder)
 
 
 def _evaluation(page: Path) -> dict[str, Any]:

@@ -28,11 +28,11 @@ from flows.console import Console
 from flows.context import Context, key_of, run_of
 from flows.exclusive import file_held
 from flows.freshness import Status, survey
-from flows.given_votes import file_of
 from flows.settings import Settings
 from flows.sharing import holder
 from flows.stages import STAGES, scrubbed
 from flows.sweep_points import Measured, Outcome, Point, require_public, score
+from flows.voting import votes_on
 
 VERSION = 1
 # Of trials: a trial is one student, or one baseline, at one ε.
@@ -194,7 +194,6 @@ def _votes(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Rows (Q,) of the public part that are asked about, and their votes (Q, C): of one of the runs, or made here."""
     from student.queries import choose
-    from teachers.votes import collect
 
     settings, run = context.settings, context.run
     rows = choose(public, settings.queries, settings.seed)
@@ -207,15 +206,6 @@ def _votes(
         return rows, read_votes(other.private / "votes.parquet")
     work.partition(context)
     work.teach(dataclasses.replace(context, draw_key=statuses["teach"].draw_key))
-    if file_of(settings) is not None:
-        votes = read_votes(run.private / "teachers" / "votes.parquet")[rows]
-    else:
-        votes = collect(
-            run.private / "teachers",
-            public.features[rows],
-            len(settings.data.class_names),
-            settings.teachers,
-            progress=context.console.bar("vote"),
-        )
+    votes = votes_on(context, public, rows)
     write_votes(path, votes)
     return rows, votes

@@ -68,6 +68,7 @@ def test_a_list_that_is_no_list_of_epsilons_is_refused(text: str) -> None:
     ("options", "data", "expected"),
     [
         (Options("1", simulate=True), {"public_benchmark": False}, "data.public_benchmark = false: --simulate"),
+        (Options(), {}, "--epsilon: must be given without --simulate: every point is a release"),
         (Options("1", seeds=3), {}, "--seeds = 3: is for --simulate"),
         (Options("1", simulate=True, seeds=0), {}, "--seeds = 0: must be at least 1"),
         (Options("1", simulate=True), {"test": None}, "data.test: must name a labelled part"),
@@ -76,7 +77,7 @@ def test_a_list_that_is_no_list_of_epsilons_is_refused(text: str) -> None:
         (Options("1", simulate=True, out=Path("runs/tiny/release/x")), {}, "lies in a release folder"),
         (Options("1", out=Path(__file__)), {}, "cannot be made"),
     ],
-    ids=["not-public", "seeds", "no-seeds", "no-test", "no-test-released", "small", "release", "file"],
+    ids=["not-public", "no-epsilon", "seeds", "no-seeds", "no-test", "no-test-released", "small", "release", "file"],
 )  # fmt: skip
 def test_a_sweep_that_cannot_be_leaves_nothing(
     tmp_path: Path, options: Options, data: dict[str, Any], expected: str
