@@ -16,10 +16,10 @@ _GRID = 7
 
 @dataclass(frozen=True)
 class Strength:
-    """The most that an image is moved by, uniformly either way; 0 leaves that change out.
+    """The most that an image is moved by, uniformly either way (``elastic``: normally); 0 leaves it out.
 
-    ``rotation`` in degrees; ``shift`` as a share of a side; ``scale`` and ``shear``: each side by exp(±scale), the first
-    axis by ± shear of the second; ``elastic``: the standard deviation of displacements on a 7×7 grid, of half a side.
+    ``rotation`` in degrees; ``shift`` as a share of a side; ``scale`` and ``shear``: each side by exp(±scale), the
+    first axis by ± shear of the second; ``elastic``: the standard deviation of moves on a 7×7 grid, of half a side.
     """
 
     rotation: float = 10.0
