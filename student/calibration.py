@@ -48,7 +48,7 @@ def calibration(probabilities: np.ndarray, labels: np.ndarray, seed: int) -> Cal
     confidence = probabilities.max(1).astype(np.float64)
     right = probabilities.argmax(1) == labels
     wanted = min(max(len(labels) // _BIN_SIZE, 1), MOST_BINS)
-    edges = np.percentile(confidence, np.linspace(0, 100, wanted + 1))
+    edges = np.percentile(confidence, np.linspace(0, 1, wanted + 1) * 100)
     at = np.searchsorted(edges[1:-1], confidence)
     sizes = np.bincount(at, minlength=wanted)
     held = sizes > 0
