@@ -8,7 +8,10 @@ a Poisson sample of the units at ``sampling_rate``.
 One step (Abadi et al. 2016, "Deep Learning with Differential Privacy", Algorithm 1): every unit enters with the
 configured probability; its gradient g is scaled to length at most C = ``clip``; N(0, (noise_multiplier · C)²) is added
 to each coordinate of the sum; the result is divided by the constant ``batch_size``. Nothing else depends on the data:
-no number of records, no batch's size, no statistic of the inputs. An empty sample is a step of noise alone.
+no number of records, no batch's size, no statistic of the inputs. An empty sample is a step of noise alone. With
+``augmentation`` g is the mean over the unit's moved copies: still one gradient a unit, so the same event and the same
+noise (:mod:`baseline.augmentation` says what that rests on). Gradients and their clip are :mod:`baseline.gradients`'
+and torch's; noise and step are Opacus'.
 The Poisson-sampled Gaussian mechanism is analysed by Mironov, Talwar and Zhang (2019, "Rényi Differential Privacy of
 the Sampled Gaussian Mechanism") and Balle and Wang (2018, "Improving the Gaussian Mechanism for Differential Privacy",
 the exact Gaussian profile at rate 1); here its noise is calibrated by privacy loss distributions (Koskela, Jälkö and
@@ -60,7 +63,7 @@ def train(
     Args:
         records: N private records (N, *shape) with labels in [0, classes); N may be 0.
         event: rate, steps and noise; the clipping norm, the divisor and SGD's settings come from ``settings``.
-        seed: the run's; it fixes the initial weights and nothing else.
+        seed: the run's; it fixes the initial weights and the copies' moves, neither noise nor samples.
         progress: called with (steps done, steps) after each step.
         entropy: random bytes for sampling and noise. Anything but ``os.urandom`` is for tests.
 
