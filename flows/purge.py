@@ -27,6 +27,7 @@ MAY_REMAIN = (
     "blocks of the disk: an SSD's wear levelling, copy-on-write and journalling file systems keep old ones; only "
     "encryption of the disk, whose key can be destroyed, protects against that, and it is the operator's",
     "snapshots and backups of the folder, and swap space",
+    "other points of the same sweep, which share partition, teachers and votes: purge each of them",
     "the times that stages took, in Prefect's database and in logs",
     "data.private itself, and copies of it made elsewhere",
 )
