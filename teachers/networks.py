@@ -1,7 +1,8 @@
 """The small networks that teachers, students and the baseline are made of.
 
-Shards hold tens to hundreds of records, so the networks are small. None has batch normalisation or dropout: the
-first would mix records (and DP-SGD needs per-example gradients), the second would draw from torch's global generator.
+Shards hold tens to hundreds of records, so the networks are small. None that trains on private records has batch
+normalisation or dropout: the first would mix records (and DP-SGD needs per-example gradients), the second would draw
+from torch's global generator.
 Initial weights come from the seed alone and leave torch's global generator as it was, in threads too.
 """
 
@@ -12,6 +13,8 @@ import torch
 from torch import nn
 
 from data.errors import UserError
+from teachers.backbones import DIMENSIONS, WIDTH, backbone
+from teachers.layers import convolution, linear
 from teachers.scattering import wavelet_rows
 
 _HIDDEN = 128
@@ -30,6 +33,8 @@ def build(model: str, shape: tuple[int, ...], classes: int, seed: int) -> nn.Mod
     table 1: 8×8 and 4×4 at stride 2, pools at stride 1, 32 hidden units); ``gn-cnn``, the cnn with group normalisation,
     which is of each example alone; ``scattering``, a linear layer on fixed wavelet features of images of at least 8×8,
     each example normalised by itself.
+    For students alone: ``convnet``, a linear layer on :func:`teachers.backbones.backbone`, whose batch normalisation
+    mixes records, which are public there.
 
     Raises UserError for an unknown name, and for the image networks on anything but images.
     """
@@ -38,21 +43,25 @@ def build(model: str, shape: tuple[int, ...], classes: int, seed: int) -> nn.Mod
     generator = torch.Generator().manual_seed(seed)
     width = math.prod(shape)
     if model == "logistic":
-        layers = [nn.Flatten(), _linear(width, classes, generator)]
+        layers = [nn.Flatten(), linear(width, classes, generator)]
     elif model in ("mlp", "tanh-mlp"):
         layers = [
             nn.Flatten(),
-            _linear(width, _HIDDEN, generator),
+            linear(width, _HIDDEN, generator),
             _activation(model),
-            _linear(_HIDDEN, classes, generator),
+            linear(_HIDDEN, classes, generator),
         ]
     elif model in ("cnn", "tanh-cnn", "gn-cnn"):
         layers = _convolutional(model, shape, classes, generator)
     elif model == "scattering":
         rows, columns = wavelet_rows(shape)
-        layers = [*rows, _linear(columns, classes, generator, bias=False)]
+        layers = [*rows, linear(columns, classes, generator, bias=False)]
+    elif model == "convnet":
+        layers = [backbone(shape, WIDTH, DIMENSIONS, seed), linear(DIMENSIONS, classes, generator)]
     else:
-        raise UserError(f"model = {model!r}: must be logistic, mlp, cnn, tanh-mlp, tanh-cnn, gn-cnn or scattering")
+        raise UserError(
+            f"model = {model!r}: must be logistic, mlp, cnn, convnet, tanh-mlp, tanh-cnn, gn-cnn or scattering"
+        )
     return nn.Sequential(*layers)
 
 
@@ -85,16 +94,16 @@ def _convolutional(model: str, shape: tuple[int, ...], classes: int, generator: 
     kernel, stride = (7, 2) if min(size) >= 16 else (3, 1)
     height, width = (-(-pixels // stride) // 4 for pixels in size)
     return [
-        _convolution(channels, first, kernel, stride, generator),
+        convolution(channels, first, kernel, stride, generator),
         *([nn.GroupNorm(_GROUPS, first)] if model == "gn-cnn" else []),
         nn.MaxPool2d(2),
         _activation(model),
-        _convolution(first, second, 3, 1, generator),
+        convolution(first, second, 3, 1, generator),
         *([nn.GroupNorm(_GROUPS, second)] if model == "gn-cnn" else []),
         nn.MaxPool2d(2),
         _activation(model),
         nn.Flatten(),
-        _linear(second * height * width, classes, generator),
+        linear(second * height * width, classes, generator),
     ]
 
 
@@ -104,35 +113,14 @@ def _tempered(channels: int, size: list[int], classes: int, generator: torch.Gen
     # 28 pixels: 14 after the first convolution, 13 pooled, 5 after the second, 4 pooled.
     height, width = (((pixels - 2) // 2 + 1 - 1 - 4) // 2 + 1 - 1 for pixels in size)
     return [
-        _convolution(channels, first, 8, 2, generator, padding=3),
+        convolution(channels, first, 8, 2, generator, padding=3),
         nn.Tanh(),
         nn.MaxPool2d(2, 1),
-        _convolution(first, second, 4, 2, generator, padding=0),
+        convolution(first, second, 4, 2, generator, padding=0),
         nn.Tanh(),
         nn.MaxPool2d(2, 1),
         nn.Flatten(),
-        _linear(second * height * width, hidden, generator),
+        linear(second * height * width, hidden, generator),
         nn.Tanh(),
-        _linear(hidden, classes, generator),
+        linear(hidden, classes, generator),
     ]
-
-
-def _linear(inputs: int, outputs: int, generator: torch.Generator, *, bias: bool = True) -> nn.Module:
-    return _initialised(nn.utils.skip_init(nn.Linear, inputs, outputs, bias=bias), inputs, generator)
-
-
-def _convolution(
-    inputs: int, outputs: int, kernel: int, stride: int, generator: torch.Generator, padding: int | None = None
-) -> nn.Module:
-    padding = kernel // 2 if padding is None else padding
-    layer = nn.utils.skip_init(nn.Conv2d, inputs, outputs, kernel, stride=stride, padding=padding)
-    return _initialised(layer, kernel * kernel * inputs, generator)
-
-
-def _initialised(layer: nn.Module, fan_in: int, generator: torch.Generator) -> nn.Module:
-    # Uniform within ±1/√fan_in, torch's own default law; its initialisers would draw from the global generator.
-    bound = 1.0 / math.sqrt(max(fan_in, 1))
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.uniform_(-bound, bound, generator=generator)
-    return layer
