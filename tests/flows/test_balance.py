@@ -81,8 +81,10 @@ def test_subgroups_of_a_table_reach_model_pages_and_report(pate: Pate, tmp_path:
         assert {each["value"]: each["count"] for each in group["values"]} == {w: truth.count(w) for w in set(truth)}
         assert all(0 <= each["low"] <= each["accuracy"] <= each["high"] <= 1 for each in group["values"])
     html = (release / "report.html").read_text()
-    assert html.count("&lt;b&gt;south") == 1
-    assert len(re.findall(r"[\d.]+ points to [\d.]+ points", html)) == 2
+    assert "<b>south" not in html
+    # In the figure and in the tables of accuracy, of rates and of calibration.
+    assert html.count("&lt;b&gt;south") == 4
+    assert len(re.findall(r"[\d.]+ points<br>", html[html.index("Gap between") : html.index("Accuracy of the")])) == 2
     weights = (release / "baseline.safetensors").read_bytes()
     code, _, err = pate("run", path, "--no-prefect", "--json", "--set", "data.subgroup=[ward, age]")
     assert code == 0

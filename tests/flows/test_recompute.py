@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import safetensors.numpy
@@ -24,6 +25,7 @@ import yaml
 from dp_accounting import dp_event
 from dp_accounting.pld import PLDAccountant
 from scipy.optimize import minimize, minimize_scalar
+from scipy.special import softmax
 from scipy.stats import binom, binomtest, norm
 
 from accounting.statement import event_of
@@ -31,14 +33,19 @@ from data.public import load_public, load_test
 from flows import figures, report
 from flows.cli import run_command
 from flows.config import build
+from teachers import saved
 from tests.flows.small import SMALL
+from tests.student import evaluation_oracle as oracle
 
 pytestmark = pytest.mark.slow
 
 NAMES = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
-FILES = {"queries.parquet", "labels.parquet", "student.json", "student.safetensors", "privacy.json", "report.html"}
-# Numbers of the page's own prose: 95% intervals, all of what was asked, SHA-256.
-PROSE = {"95", "100.0", "256"}
+FILES = {
+    *("queries.parquet", "labels.parquet", "student.json", "student.safetensors", "privacy.json", "report.html"),
+    "evaluation.parquet",
+}
+# Numbers of the page's own prose: 95% intervals, all of what was asked, SHA-256, an example of 80% confidence.
+PROSE = {"95", "100.0", "256", "80"}
 _NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)?(?:e-?\d+)?")
 
 
@@ -73,6 +80,7 @@ def unexplained(run: Path) -> list[str]:
     records = {name: json.loads((release / f"{name}.json").read_text()) for name in ("privacy", *models)}
     labels, problems_of_tables = _tables(release, settings, records["privacy"])
     problems += problems_of_tables
+    problems += _evaluation(release, settings, models, records["privacy"])
     explained = _privacy(run, settings, records)
     for name in models:
         explained[name] = _model(release, settings, name, records["privacy"])
@@ -255,12 +263,46 @@ def _tables(release: Path, settings: Any, privacy: dict[str, Any]) -> tuple[np.n
     return values, [name for name, holds in checks.items() if not holds]
 
 
+def _evaluation(release: Path, settings: Any, models: list[str], privacy: dict[str, Any]) -> list[str]:
+    """What is wrong with the table of measurements: rows by scikit-learn, probabilities by a matrix product."""
+    table = pq.read_table(release / "evaluation.parquet")
+    test = load_test(settings.data, settings.seed)
+    assert test is not None
+    assert test.labels is not None
+    # Equal to the last bit, so that inputs on the edge of a bin fall on its same side.
+    probabilities = {name: saved.load(release / name).probabilities(test.features) for name in models}
+    product = {name: softmax(_logits(release / f"{name}.safetensors", test.features), axis=1) for name in models}
+    seed = int.from_bytes(hashlib.sha256(f"pate:{settings.seed}:evaluation:0".encode()).digest()[:8], "big") >> 1
+    wanted = oracle.expected(probabilities, test.labels, {}, NAMES, seed)
+    metadata = {
+        **{f"pate.{name}": str(privacy[name]) for name in ("unit", "adjacency", "mechanism", "run")},
+        **{f"pate.{name}": repr(float(privacy[name])) for name in ("epsilon", "delta")},
+        "pate.classes": json.dumps(NAMES),
+        "pate.confidence": "0.95",
+    }
+    if "baseline" in models:
+        metadata |= {f"pate.baseline.{name}": repr(privacy["baseline"][name]) for name in ("epsilon", "delta")}
+    problems = [f"evaluation.parquet: {problem}" for problem in oracle.differences(table.to_pylist(), wanted, 1e-6)]
+    problems += [f"{name}: probabilities" for name in models if abs(probabilities[name] - product[name]).max() > 1e-5]
+    if {k.decode(): v.decode() for k, v in (table.schema.metadata or {}).items()} != metadata:
+        problems.append("evaluation.parquet: metadata")
+    if len(table.column_names) != 11:
+        problems.append("evaluation.parquet: columns")
+    return problems
+
+
 def _predicted(weights: Path, features: np.ndarray) -> np.ndarray:
-    """Classes of a logistic model, by a matrix product."""
+    """Classes of a logistic model."""
+    return _logits(weights, features).argmax(1)
+
+
+def _logits(weights: Path, features: np.ndarray) -> np.ndarray:
+    """A logistic model's scores, by a matrix product."""
     tensors = safetensors.numpy.load_file(weights)
     assert sorted(tensors) == ["1.bias", "1.weight"]
     rows = features.reshape(len(features), -1).astype(np.float32) / 255
-    return (rows @ tensors["1.weight"].T + tensors["1.bias"]).argmax(1)
+    scores: np.ndarray = rows @ tensors["1.weight"].T + tensors["1.bias"]
+    return scores
 
 
 def _model(release: Path, settings: Any, name: str, privacy: dict[str, Any]) -> dict[str, float]:
@@ -285,7 +327,8 @@ def _page(release: Path, settings: Any, records: dict[str, Any], labels: np.ndar
     html = (release / "report.html").read_text(encoding="utf-8")
     body = html[html.index("<body>") :]
     charts = re.findall(r"<svg.*?</svg>", body, flags=re.DOTALL)
-    expected = [_accuracy_chart(records), _epsilon_chart(records["privacy"])]
+    rows = pq.read_table(release / "evaluation.parquet").to_pylist()
+    expected = [_accuracy_chart(records), _epsilon_chart(records["privacy"]), _reliability_chart(rows)]
     problems = [] if [chart.strip() for chart in charts] == expected else ["report.html: charts"]
     text = re.sub(r"<svg.*?</svg>|\b[0-9a-f]{64}\b", " ", body, flags=re.DOTALL)
     # What only draws the bars of the class table; its numbers stand beside them.
@@ -307,6 +350,17 @@ def _accuracy_chart(records: dict[str, Any]) -> str:
 
 def _epsilon_chart(privacy: dict[str, Any]) -> str:
     return str(report.epsilon_figure(event_of(privacy), privacy["delta"], privacy["epsilon"])).strip()
+
+
+def _reliability_chart(rows: list[dict[str, Any]]) -> str:
+    lines = []
+    for name, title, colour in (("student", "Student", figures.BLUE), ("baseline", "DP-SGD baseline", figures.ORANGE)):
+        bins = [row for row in rows if row["model"] == name and row["scope"] == "bin"]
+        by = {measure: [row for row in bins if row["measure"] == measure] for measure in ("confidence", "accuracy")}
+        points = [(c["estimate"], a["estimate"], a["low"], a["high"]) for c, a in zip(*by.values(), strict=True)]
+        if points:
+            lines.append(figures.Reliability(title, tuple(points), colour))
+    return str(figures.reliability(lines)).strip()
 
 
 def _up(value: float) -> str:
@@ -344,8 +398,24 @@ def _shown(release: Path, settings: Any, records: dict[str, Any], labels: np.nda
             yield from (f"{100 * evaluation[key]:.1f}" for key in ("accuracy", "low", "high"))
             yield f"{evaluation['count']:,}"
     yield from (f"{100 * value:.1f}" for value in records["student"]["extra"]["evaluation"]["per_class"])
+    yield from _measured(pq.read_table(release / "evaluation.parquet").to_pylist())
     yield from (f"{file.stat().st_size:,}" for file in release.iterdir())
     yield from _counts(release, settings, labels)
+
+
+def _measured(rows: list[dict[str, Any]]) -> Iterator[str]:
+    """The rows that the page shows, each in the one way that it is written."""
+    for row in rows:
+        numbers = [row[name] for name in ("estimate", "low", "high") if row[name] is not None]
+        if row["measure"] == "brier_score":
+            yield from (f"{value:.3f}" for value in numbers)
+        elif row["measure"] == "confusion":
+            yield f"{round(row['estimate'] * row['count']):,}"
+        elif row["measure"] in ("recall", "precision", "expected_calibration_error") or row["model"] == "difference":
+            yield from (f"{abs(100 * value):.1f}" for value in numbers)
+        if row["measure"] == "recall":
+            yield f"{row['count']:,}"
+    yield "0"
 
 
 def _counts(release: Path, settings: Any, labels: np.ndarray) -> Iterator[str]:
@@ -416,6 +486,18 @@ def _in_a_column(release: Path) -> None:
     pq.write_table(table.append_column("gap", table["query_id"]), release / "labels.parquet")
 
 
+def _in_evaluation(change: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[Path], None]:
+    """In the first row, the student's accuracy on all test inputs."""
+
+    def plant(release: Path) -> None:
+        table = pq.read_table(release / "evaluation.parquet")
+        rows = table.to_pylist()
+        assert rows[0]["measure"] == "accuracy"
+        pq.write_table(pa.Table.from_pylist([change(rows[0]), *rows[1:]], table.schema), release / "evaluation.parquet")
+
+    return plant
+
+
 @pytest.mark.parametrize(
     ("plant", "found"),
     [
@@ -427,6 +509,14 @@ def _in_a_column(release: Path) -> None:
             _in_json("student.json", lambda r: r["extra"]["evaluation"].update(accuracy=0.99)),
             "student.json: extra.eval",
         ),
+        (
+            _in_evaluation(lambda row: row | {"estimate": row["estimate"] + 1e-3}),
+            "evaluation.parquet: ('student', 'acc",
+        ),
+        (_in_evaluation(lambda row: row | {"low": row["low"] - 1e-3}), "evaluation.parquet: ('student', 'accuracy'"),
+        (_in_evaluation(lambda row: row | {"count": row["count"] + 1}), "evaluation.parquet: ('student', 'accuracy'"),
+        (_in_evaluation(lambda row: row | {"measure": "margin"}), "evaluation.parquet: ('student', 'margin'"),
+        (_in_evaluation(lambda row: row | {"interval": "exact"}), "evaluation.parquet: ('student', 'accuracy'"),
         (_in_page, "report.html: 13.72"),
         (_in_chart, "report.html: charts"),
         (_in_metadata, "labels.parquet: metadata"),
