@@ -164,7 +164,7 @@ def test_equal_images_are_one_unit_only_with_equal_labels(tmp_path: Path, monkey
     assert np.array_equal(records.units, records.content)
 
 
-@pytest.mark.parametrize("model", ["logistic", "mlp", "cnn", "tanh-mlp", "tanh-cnn", "scattering"])
+@pytest.mark.parametrize("model", ["logistic", "mlp", "cnn", "tanh-mlp", "tanh-cnn", "gn-cnn", "scattering"])
 @pytest.mark.parametrize("shape", [(1, 28, 28), (3, 8, 8), (3, 32, 32), (3, 48, 40)])
 def test_every_network_takes_colour_and_other_sizes(model: str, shape: tuple[int, ...]) -> None:
     """Built from the inputs' shape, trained and asked: every channel counts."""
