@@ -10,7 +10,9 @@ _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize(
-    ("page", "blocks"), [("README.md", 2), ("docs/consuming-labels.md", 6)], ids=["README", "consuming-labels"]
+    ("page", "blocks"),
+    [("README.md", 2), ("docs/consuming-labels.md", 6), ("docs/fairness.md", 1)],
+    ids=["README", "consuming-labels", "fairness"],
 )
 def test_the_snippets_of_a_page_run(
     page: str,

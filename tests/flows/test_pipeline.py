@@ -116,6 +116,7 @@ def test_private_zone_is_closed_and_release_holds_nothing_else(root: Path) -> No
         "student.json",
         "baseline.safetensors",
         "baseline.json",
+        "evaluation.parquet",
         "privacy.json",
         "report.html",
         "manifest.json",
