@@ -38,13 +38,17 @@ class StudentSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, title="Student")
 
-    method: Literal["supervised", "self-training", "label-spreading"] = Field(
+    method: Literal["supervised", "self-training", "label-spreading", "consistency"] = Field(
         "label-spreading",
         title="Method",
-        description="supervised (released labels alone), self-training, or label-spreading (a model on spread labels).",
+        description="supervised (released labels alone), self-training, label-spreading (a model on spread labels), or "
+        "consistency (spread labels first, then a network's own on changed images).",
     )
     model: str = Field(
-        "mlp", title="Model", description="logistic, mlp, cnn, or sklearn: and the import path of a classifier."
+        "mlp",
+        title="Model",
+        description="logistic, mlp, cnn, convnet (for images: wider, with batch normalisation; what an encoder is made "
+        "of), or sklearn: and the import path of a classifier.",
     )
     epochs: int = Field(
         60, ge=1, title="Epochs", description="Passes of a network over its training set; at least 500 steps are made."
@@ -75,10 +79,26 @@ class StudentSettings(BaseModel):
         title="Spreading",
         description="Share of a label that comes from neighbours; the rest is what was released.",
     )
+    own_targets: float = Field(
+        0.3,
+        ge=0,
+        le=1,
+        title="Own targets",
+        description="Of consistency: share of the epochs after which targets are the student's own predictions.",
+    )
+    confidence: float = Field(
+        0.8, ge=0, lt=1, title="Confidence", description="Of consistency: least probability of a target of its own."
+    )
+    averaging: float = Field(
+        0.995, ge=0, lt=1, title="Averaging", description="Of consistency: decay of the weights' moving average."
+    )
     params: dict[str, Any] = Field(
         default_factory=dict,
         title="Estimator's parameters",
         description="Keyword arguments of an sklearn: estimator.",
     )
 
-    _model = field_validator("model")(model_name)
+    @field_validator("model")
+    @classmethod
+    def _model(cls, value: str) -> str:
+        return value if value == "convnet" else model_name(value)

@@ -14,6 +14,7 @@ from torch import nn
 from data.errors import UserError
 from data.examples import Examples, as_matrix
 from data.streams import stream
+from student.consistency import train_consistent
 from student.settings import StudentSettings
 from student.spreading import neighbour_graph, spread
 from student.variation import varied
@@ -25,6 +26,7 @@ _LARGEST_SET = 60_000
 _COPIES = 10
 _LEAST_STEPS = 500
 _SHARPNESS = 2.0
+_IMAGE_NETWORKS = ("cnn", "convnet", "mlp")
 
 
 def train(
@@ -35,6 +37,8 @@ def train(
     seed: int,
     classes: int,
     progress: Progress | None = None,
+    *,
+    encoder: Any | None = None,
 ) -> Any:
     """A trained network or scikit-learn classifier with ``classes`` outputs.
 
@@ -42,17 +46,23 @@ def train(
     abstained (such rows are unlabelled). ``supervised`` uses the labels alone. ``self-training`` starts from that model
     and lets each student label the pool for the next, ``iterations`` times (Lee 2013; Xie et al. 2020): sharpened
     probabilities for a network; for an estimator the surer half at first, then more. ``label-spreading`` labels the
-    pool by a neighbour graph (:mod:`student.spreading`) and trains on that, labelled inputs included. A pool beyond
-    LARGEST_POOL inputs is sampled. ``progress(done, total)`` is called after each step. Raises UserError when no label
+    pool by a neighbour graph (:mod:`student.spreading`) and trains on that, labelled inputs included; ``consistency``
+    goes on from there (:mod:`student.consistency`). ``encoder``: one learned from public inputs; neighbours are then
+    near in its features, and a convnet starts from its weights. A pool beyond LARGEST_POOL inputs is sampled.
+    ``progress(done, total)`` is called after each step. Raises UserError when no label
     was released, or when the model cannot be trained on those that were.
     """
     rows, known = _answered(len(public.features), labelled_rows, labels, classes)
     step = _counter(progress, settings)
     features, rows = _pool(public.features, rows, stream(seed, "pool"))
     draw = stream(seed, "student")
-    if settings.method == "label-spreading":
-        graph = neighbour_graph(features, settings.neighbours, settings.components)
+    if settings.method in ("label-spreading", "consistency"):
+        points = features if encoder is None else encoder.features(features)
+        graph = neighbour_graph(points, settings.neighbours, settings.components)
         belief = spread(graph, rows, known, classes, settings.alpha)
+        if settings.method == "consistency":
+            network = _started(settings.model, features.shape[1:], classes, draw, encoder)
+            return train_consistent(network, features, belief, rows, known, settings, draw, progress)
         step()
         model = _fit_soft(features, belief, settings, draw, classes)
         step()
@@ -80,6 +90,19 @@ def check(settings: StudentSettings, shape: tuple[int, ...], classes: int) -> No
         estimators.check(settings.model, settings.params, math.prod(shape), classes)
     else:
         networks.build(settings.model, shape, classes, 0)
+    if settings.method == "consistency" and (len(shape) != 3 or settings.model not in _IMAGE_NETWORKS):
+        raise UserError(
+            f"student.method = 'consistency': is for images and student.model {' or '.join(_IMAGE_NETWORKS)}, "
+            f"not for {settings.model!r} on inputs of shape {shape}"
+        )
+
+
+def _started(model: str, shape: tuple[int, ...], classes: int, seed: int, encoder: Any | None) -> nn.Module:
+    """A new network; a convnet's backbone has the encoder's weights where there is one."""
+    network = networks.build(model, shape, classes, seed)
+    if encoder is not None and model == "convnet":
+        network.get_submodule("0").load_state_dict(encoder.network.state_dict())
+    return network
 
 
 def probabilities(model: Any, features: np.ndarray, classes: int) -> np.ndarray:
@@ -103,6 +126,8 @@ def _answered(inputs: int, rows: np.ndarray, labels: np.ndarray, classes: int) -
 
 
 def _counter(progress: Progress | None, settings: StudentSettings) -> Callable[[], None]:
+    if settings.method == "consistency":
+        return lambda: None
     total = {"supervised": 1, "self-training": 1 + settings.iterations, "label-spreading": 2}[settings.method]
     done = iter(range(1, total + 1))
     return lambda: progress(next(done), total) if progress is not None else None
