@@ -15,8 +15,7 @@ ensemble, the loop trained so many, drawn at random, in as many parts as there a
 proportion. ``of matmul``: the arithmetic of the networks' multiplications (forward once, backward twice, less the
 gradient of the inputs) per second, as a share of what a product of two large matrices reaches on this machine.
 ``peak``: what a process held most (of its memory, or on a GPU of that), ``data``: how much of it before training.
-
-Measured on two cores, and what the rows mean: docs/teachers.md.
+Other work on the machine makes all of it slower, the loop most: its threads wait for each other at every step.
 """
 
 import argparse
