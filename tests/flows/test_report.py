@@ -176,7 +176,7 @@ def test_non_private_accuracy_needs_a_declared_benchmark(reported: Context, stat
     assert "43.2%" in (reported.run.private / "report-private.html").read_text(encoding="utf-8")
     html = _page(reported, statement)
     assert html == _html(reported)
-    assert "43.2" not in html
+    assert "43.2%" not in html
 
     settings = reported.settings
     declared = settings.model_copy(update={"data": settings.data.model_copy(update={"public_benchmark": True})})
