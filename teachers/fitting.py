@@ -64,7 +64,7 @@ def fit(
     inputs = as_input(features).to(device)
     wanted = _as_targets(targets).to(device)
     generator = torch.Generator().manual_seed(seed)
-    step = _adamw([p for p in network.parameters() if p.requires_grad], weight_decay)
+    step = adamw_of([p for p in network.parameters() if p.requires_grad], weight_decay)
     batches = -(-len(inputs) // batch_size)
     steps = max(epochs * batches, 1)
     finite = len(inputs) > 0
@@ -126,7 +126,7 @@ def probabilities(network: nn.Module, features: np.ndarray, batch: int = 4096) -
     return torch.softmax(torch.from_numpy(logits(network, features, batch)), dim=1).numpy()
 
 
-def _adamw(parameters: list[nn.Parameter], weight_decay: float) -> Callable[[torch.Tensor, float], None]:
+def adamw_of(parameters: list[nn.Parameter], weight_decay: float) -> Callable[[torch.Tensor, float], None]:
     """AdamW (Loshchilov and Hutter 2019) as a function of a loss and a learning rate, with torch's usual constants.
 
     Of torch.optim the function only: constructing its class imports a compiler, 1.3 s in every worker.

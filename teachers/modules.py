@@ -21,28 +21,36 @@ from teachers.settings import MODULE, TeacherSettings
 from teachers.vectorised import Place, train_group
 
 _GENERATOR = threading.Lock()
+_FIELD = "teachers.model"
 
 
 def build(path: str, shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:
     """The module with initial weights of a seed; torch's global generator is left as it was.
 
-    One thread of a process at a time, since there is one such generator. Raises UserError, in one line, for what cannot
-    be imported or called, or gives no module.
+    Raises UserError, in one line, for what cannot be imported or called, or gives no module.
     """
+    return made(path, _FIELD, {"shape": shape, "classes": classes}, seed)
+
+
+def made(path: str, field: str, arguments: dict[str, Any], seed: int) -> nn.Module:
+    """What the callable at a path gives for its ``arguments``, by position; ``field``: of the settings, for errors.
+
+    One thread of a process at a time, since there is one global generator.
+    """
+    names = f"({', '.join(arguments)})"
     with _GENERATOR, torch.random.fork_rng(devices=[]):
         # An import may draw too.
-        make = _imported(path)
+        make = _imported(path, field, names)
         torch.default_generator.manual_seed(seed)
         try:
-            network = make(shape, classes)
+            network = make(*arguments.values())
         except MemoryError:
             raise
         except Exception as error:
-            raise UserError(
-                f"{_named(path)}: must be callable with (shape, classes) = ({shape}, {classes}) ({_reason(error)})"
-            ) from None
+            given = f"({', '.join(map(str, arguments.values()))})"
+            raise UserError(f"{field} = {path!r}: must be callable with {names} = {given} ({reason(error)})") from None
     if not isinstance(network, nn.Module):
-        raise UserError(f"{_named(path)}: must give a torch.nn.Module, gives {type(network).__name__}")
+        raise UserError(f"{field} = {path!r}: must give a torch.nn.Module, gives {type(network).__name__}")
     return network.to("cpu", torch.float32)
 
 
@@ -82,7 +90,7 @@ def _check_outputs(path: str, network: nn.Module, inputs: torch.Tensor, classes:
     except Exception as error:
         raise UserError(
             f"{_named(path)}: does not train even on made-up records of shape {tuple(inputs.shape[1:])}, or on a "
-            f"single one ({_reason(error)})"
+            f"single one ({reason(error)})"
         ) from None
     finally:
         torch.set_rng_state(state)
@@ -109,27 +117,28 @@ def _check_vectorised(settings: TeacherSettings, network: nn.Module, inputs: np.
     except MemoryError:
         raise
     except Exception as error:
-        raise UserError(f"{refused}does not go with torch.func.vmap ({_reason(error)}); use loop") from None
+        raise UserError(f"{refused}does not go with torch.func.vmap ({reason(error)}); use loop") from None
 
 
-def _imported(path: str) -> Callable[[tuple[int, ...], int], Any]:
+def _imported(path: str, field: str, arguments: str) -> Callable[..., Any]:
     module, _, name = path.removeprefix(MODULE).rpartition(".")
     try:
         found = getattr(importlib.import_module(module), name)
     except Exception as error:
         raise UserError(
-            f"{_named(path)}: cannot be imported ({_reason(error)}); give module:<module>.<callable>, its folder on "
+            f"{field} = {path!r}: cannot be imported ({reason(error)}); give module:<module>.<callable>, its folder on "
             "PYTHONPATH"
         ) from None
     if not callable(found):
-        raise UserError(f"{_named(path)}: must be callable with (shape, classes)")
-    make: Callable[[tuple[int, ...], int], Any] = found
+        raise UserError(f"{field} = {path!r}: must be callable with {arguments}")
+    make: Callable[..., Any] = found
     return make
 
 
 def _named(path: str) -> str:
-    return f"teachers.model = {path!r}"
+    return f"{_FIELD} = {path!r}"
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
+    """The first line of what the user's code raised, which it raised on made-up records."""
     return next(iter(str(error).splitlines()), "") or type(error).__name__

@@ -64,7 +64,7 @@ def train_group(
     shares = _shares(steps).to(device)
     feeds = [held.batches(place, number, settings) for number, place in enumerate(places)]
     kept: list[Parameters | None] = [None] * len(places)
-    with _repeatable(device), torch.no_grad():
+    with repeatable(device), torch.no_grad():
         for step in range(max(steps, default=0)):
             rows = torch.stack([next(feed) for feed in feeds]).to(device)
             classes = held.labels.index_select(0, rows.view(-1)).view(rows.shape)
@@ -155,7 +155,7 @@ def _taken_out(parameters: Parameters, number: int) -> Parameters | None:
 
 
 @contextlib.contextmanager
-def _repeatable(device: str) -> Iterator[None]:
+def repeatable(device: str) -> Iterator[None]:
     """On a GPU: convolutions by algorithms that give the same bits each time."""
     if not device.startswith("cuda"):
         yield
