@@ -20,6 +20,7 @@ from accounting.ledger_rows import (
     converting_delta,
 )
 from accounting.statement import rounded_up
+from aggregation.rounds import Allowance, allowances
 from aggregation.settings import event as noisy_max
 from data.errors import UserError
 from data.split import rows_of
@@ -44,6 +45,11 @@ def queries_asked(settings: Settings) -> int:
 def labels_event(settings: Settings) -> NoisyMax:
     """The event that releases the labels, at its caps."""
     return noisy_max(settings.aggregation, queries_asked(settings))
+
+
+def labels_rounds(settings: Settings) -> tuple[Allowance, ...]:
+    """What may be asked and answered through each round."""
+    return allowances(labels_event(settings), queries_asked(settings), settings.queries.rounds)
 
 
 def labels_guarantee(settings: Settings) -> Guarantee:

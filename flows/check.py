@@ -89,6 +89,7 @@ def forecast_run(settings: Settings) -> dict[str, Any]:
         "shards": dataclasses.asdict(shards),
         "shards_without_class": without,
         "asked": charges.queries_asked(settings),
+        "asked_through": [each.queries for each in charges.labels_rounds(settings)],
         "epsilon": published.epsilon,
         "delta": published.delta,
         "ledger_spent": budget.spent,
@@ -110,6 +111,7 @@ def rows(result: dict[str, Any]) -> list[tuple[str, str]]:
         ("rarest class", f"{rarest[0]}: in {rarest[1]} units"),
         ("public inputs, test inputs", f"{result['public']}, {result['test']}"),
         ("units a shard", f"{shards['mean']:.1f} (95% of shards: {shards['low']} to {shards['high']})"),
+        *_asked(result),
         ("published ε, δ at the caps", f"{rounded_up(result['epsilon'])}, {result['delta']:g}"),
         (
             "ledger: ε spent, after this run, limit",
@@ -118,6 +120,11 @@ def rows(result: dict[str, Any]) -> list[tuple[str, str]]:
         ("disk needed, free", f"{_size(result['disk_bytes'])}, {_size(result['disk_free_bytes'])}"),
         ("device", result["device"]),
     ]
+
+
+def _asked(result: dict[str, Any]) -> list[tuple[str, str]]:
+    through = result["asked_through"]
+    return [] if len(through) == 1 else [("most queries through each round", ", ".join(map(str, through)))]
 
 
 def _copied_warnings(settings: Settings, records: PrivateRecords) -> list[str]:

@@ -16,7 +16,7 @@ from accounting.ledger_rows import COMMITTED, DRAWING, Reservation
 from accounting.statement import parquet_metadata
 from aggregation import journal
 from aggregation.journal import Asked, Round
-from aggregation.rounds import allowances, answer_rounds, released, trimmed
+from aggregation.rounds import answer_rounds, released, trimmed
 from data.artifacts import read_queries, read_votes, write_labels, write_queries, write_votes
 from data.examples import Examples
 from data.public import load_public
@@ -81,7 +81,7 @@ def answer(context: Context, first: First, event: NoisyMax, ledger: Ledger, held
     path = run.private / "outcomes.journal"
     state = journal.read_rounds(path)
     recorded = 0 if state is None else known(context, held, state[1]) or 0
-    plan = allowances(event, charges.queries_asked(settings), settings.queries.rounds)
+    plan = charges.labels_rounds(settings)
     counts: list[np.ndarray] = []
 
     def voted(asked: Asked) -> np.ndarray:

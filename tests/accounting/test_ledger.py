@@ -691,3 +691,28 @@ def test_one_charge_pays_for_one_outcome(place: Place) -> None:
     assert ledger.commit(held.id, "first").state == "committed"
     with pytest.raises(UserError, match="paid for another outcome already"):
         ledger.commit(held.id, "second")
+
+
+def test_an_outcome_grows_round_by_round_and_only_from_what_is_held(place: Place) -> None:
+    """Each round goes on from the one before; the same again is resuming; a copy with other rounds is refused."""
+    ledger, account = place.open()
+    (held,) = ledger.reserve(account, [ask(gaussian(10.0))])
+    with pytest.raises(UserError, match="only what is drawing can advance"):
+        ledger.advance(held.id, "one", None)
+    ledger.bind(held.id, "binding")
+    for outcome, after in (("one", None), ("one", None), ("two", "one"), ("two", "one")):
+        found = ledger.advance(held.id, outcome, after)
+        assert (found.state, found.outcome, found.rdp) == ("drawing", outcome, held.rdp)
+    for outcome, after in (("other", None), ("other", "one"), ("one", None)):
+        with pytest.raises(UserError, match="paid for other rounds already"):
+            ledger.advance(held.id, outcome, after)
+    for after in (None, "one"):
+        with pytest.raises(UserError, match="paid for other rounds already"):
+            ledger.commit(held.id, "all", after)
+    assert ledger.bind(held.id, "binding").outcome == "two"
+    assert ledger.commit(held.id, "all", "two").state == "committed"
+    assert ledger.commit(held.id, "all", "two").outcome == "all"
+    with pytest.raises(UserError, match="paid for other rounds already"):
+        ledger.advance(held.id, "three", "all")
+    with pytest.raises(UserError, match="stays charged"):
+        ledger.cancel(held.id)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting.cost import guarantee
-from accounting.events import DPSGD, ConfidentGNMax, GNMax, LNMax, NoisyMax
+from accounting.events import DPSGD, ConfidentGNMax, GNMax, InteractiveGNMax, LNMax, NoisyMax
 from accounting.ledger import Request, open_ledger
 from accounting.ledger_rows import Standing
 from accounting.statement import (
@@ -49,13 +49,16 @@ NAMES = {
 EVENTS: st.SearchStrategy[NoisyMax] = st.one_of(
     st.builds(LNMax, scale=st.floats(0.1, 1e4), answers=st.integers(0, 10**6)),
     st.builds(GNMax, sigma=st.floats(0.1, 1e4), answers=st.integers(0, 10**6)),
-    st.builds(
-        ConfidentGNMax,
-        sigma=st.floats(0.1, 1e4),
-        threshold=st.floats(-1e4, 1e4),
-        threshold_sigma=st.floats(0.1, 1e4),
-        queries=st.integers(1000, 10**6),
-        answers=st.integers(0, 1000),
+    *(
+        st.builds(
+            kind,
+            sigma=st.floats(0.1, 1e4),
+            threshold=st.floats(-1e4, 1e4),
+            threshold_sigma=st.floats(0.1, 1e4),
+            queries=st.integers(1000, 10**6),
+            answers=st.integers(0, 1000),
+        )
+        for kind in (ConfidentGNMax, InteractiveGNMax)
     ),
 )
 
@@ -93,6 +96,17 @@ def test_every_statement_is_strict_json_from_which_the_mechanism_comes_back(
     assert set(record) >= NAMES
     assert event_of(again) == event
     assert (again["epsilon"], again["delta"]) == (epsilon, delta)
+
+
+@given(event=EVENTS, rounds=st.integers(1, 9))
+def test_rounds_are_told_where_there_are_several(event: NoisyMax, rounds: int) -> None:
+    """What chose later queries, and what a student's label costs; the machine's part of the statement is the same."""
+    one = privacy_statement(replace(PLAIN, event=event))
+    several = privacy_statement(replace(PLAIN, event=event, rounds=rounds))
+    assert (f"asked in {rounds} rounds" in several["statement"]) == (rounds > 1)
+    interactive = isinstance(event, InteractiveGNMax)
+    assert ("source is the student" in several["statement"]) == (rounds > 1 and interactive)
+    assert several | {"statement": ""} == one | {"statement": ""}
 
 
 def test_the_names_of_other_mechanisms_parameters_are_null() -> None:

@@ -5,7 +5,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data.artifacts import read_labels, read_queries, read_votes, write_labels, write_queries, write_votes
+from data.artifacts import (
+    read_labels,
+    read_queries,
+    read_sources,
+    read_votes,
+    write_labels,
+    write_queries,
+    write_votes,
+)
 from data.errors import PateError, UserError
 from data.store import Run, atomic, dataset_key, digest, locked, read_json, stage_key, write_json
 
@@ -103,6 +111,12 @@ def test_artifacts_round_trip(tmp_path: Path, ids: np.ndarray) -> None:
     assert str(table.schema.field("label").type) == "int32"
     assert str(pq.read_schema(tmp_path / "v.parquet").field("counts").type) == "fixed_size_list<element: int32>[2]"
     assert read_labels(tmp_path / "l.parquet")[1].tolist() == [1, -1]
+    assert [part.tolist() for part in read_sources(tmp_path / "l.parquet")] == [["teachers", "abstained"], [0, 0]]
+    write_queries(tmp_path / "q.parquet", ids, np.array([0, 1, 1]))
+    assert pq.read_table(tmp_path / "q.parquet")["round"].to_pylist() == [0, 1, 1]
+    sources = np.array(["teachers", "student", "abstained"])
+    write_labels(tmp_path / "l.parquet", ids, np.array([1, 0, -1]), {}, sources=sources, rounds=np.array([0, 1, 1]))
+    assert [part.tolist() for part in read_sources(tmp_path / "l.parquet")] == [sources.tolist(), [0, 1, 1]]
 
 
 def test_a_corrupt_artifact_is_named(tmp_path: Path) -> None:
