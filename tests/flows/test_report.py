@@ -22,9 +22,10 @@ from data.artifacts import read_labels
 from data.errors import UserError
 from data.public import load_test
 from data.store import read_json, write_json
-from flows import charges, figures, private_report, report
+from flows import charges, evaluation_page, figures, private_report, report
 from flows.context import Context
 from flows.statement import run_statement
+from student.measures import measure
 from teachers import saved
 from tests.flows.run_directory import evaluation, finished, settings_of, write_votes_and_partition
 
@@ -198,8 +199,14 @@ def test_names_cannot_inject_markup(bare: Context) -> None:
 
 
 def test_without_baseline_and_test_part(bare: Context) -> None:
-    """A run without baseline and test part is reported: no accuracy is made up, no baseline is mentioned."""
+    """A run without baseline and test part is reported: no accuracy is made up, no baseline is mentioned.
+
+    Nor does the evaluation of a former run with a test part stay.
+    """
+    former = bare.run.release / "evaluation.parquet"
+    former.write_bytes(b"former")
     report.write(bare)
+    assert not former.exists()
     text = _Page(_html(bare)).text
     assert "not measured: no test part" in text
     assert "the settings name no test part" in text
@@ -293,6 +300,27 @@ def test_epsilon_is_never_rounded_down() -> None:
         assert epsilon <= shown < epsilon + 0.000101
     assert rounded_up(2.0) == "2"
     assert rounded_up(math.inf) == "∞"
+
+
+def test_a_page_of_many_classes_and_small_groups() -> None:
+    """Confusions are listed where a matrix would be too wide; classes without inputs and groups of few are said."""
+    rng = np.random.default_rng(0)
+    names = tuple(f"<i>{n}</i>" for n in range(20))
+    labels = rng.integers(0, 19, 200)
+    groups = {"ward": np.array(["a"] * 197 + ["b"] * 3)}
+    rows = measure({"student": rng.dirichlet(np.ones(20), 200)}, labels, groups, names, 0)
+    found = evaluation_page.evaluation(rows, names)
+    assert found is not None
+    assert not found.matrix
+    assert found.confusions == sorted(found.confusions, key=lambda pair: -pair[2])
+    assert 0 < len(found.confusions) <= 12
+    assert found.get("student", "recall", "class", of=names[19]) is None
+    assert found.size(of=names[19]) == 0
+    assert found.small
+    assert found.size("ward", "b") == 3
+    (group,) = found.groups
+    for mark in (mark for strip in group.strips for mark in strip.marks):
+        assert 0 <= mark.left <= mark.dot + 1e-9 <= mark.left + mark.width + 2e-9 <= 100 + 1e-6
 
 
 def test_charts_are_the_same_bytes_every_time() -> None:
