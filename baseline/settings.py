@@ -33,6 +33,11 @@ class BaselineSettings(BaseModel):
         description="logistic, tanh-mlp, tanh-cnn, gn-cnn, scattering (linear on fixed wavelets of images), or auto: "
         "scattering for images, logistic for tables.",
     )
+    features: bool = Field(
+        True,
+        title="Features",
+        description="Whether it too is trained on the features of pretraining, where there is one.",
+    )
     sampling_rate: float = Field(
         1.0,
         gt=0,

@@ -22,6 +22,7 @@ from flows.cli_options import (
 )
 
 STAGES = {
+    "pretrain": "Learn an encoder from public inputs alone, where the settings ask for one.",
     "partition": "Assign the units of the private data to teachers.",
     "teach": "Train one teacher on each shard.",
     "queries": "Choose the public inputs that the teachers are asked about.",
@@ -43,13 +44,13 @@ def run(
 ) -> None:
     """Run all stages that are not up to date, then print what was published."""
     from flows.console import console
-    from flows.stages import NAMES, stale_stages
+    from flows.stages import names_wanted, stale_stages
 
     settings = settings_of(config, set_, run)
     said = console(quiet)
     if not stale_stages(settings, said):
         said.say("every stage is up to date: reused")
-        reused: tuple[str, ...] = NAMES
+        reused: tuple[str, ...] = names_wanted(settings)
     elif no_prefect:
         from flows.pipeline import run_all
 

@@ -19,7 +19,7 @@ class Context:
     """``mapper`` runs chunks of teachers side by side; None leaves it to teachers.runner.
 
     ``draw_key`` is the key of what the running stage computes from private data; ``redo`` says that it had finished and
-    its output was deleted.
+    its output was deleted. ``encoder_at``: where the encoder lies if not in ``release``.
     """
 
     settings: Settings
@@ -30,6 +30,12 @@ class Context:
     mapper: Mapper | None = None
     draw_key: str = ""
     redo: bool = False
+    encoder_at: Path | None = None
+
+    @property
+    def encoder(self) -> Path:
+        """The encoder's files, without their suffixes."""
+        return self.encoder_at or self.run.release / "encoder"
 
     def keyed(self, *parts: Any) -> str:
         """A keyed digest of values that may depend on private data."""

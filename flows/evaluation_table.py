@@ -13,6 +13,7 @@ from accounting.statement import Statement, parquet_metadata
 from data.artifacts import read_table, write_table
 from data.public import load_test
 from data.streams import stream
+from flows import encoding
 from flows.settings import Settings
 from student.measures import Row, measure
 from student.rates import CONFIDENCE
@@ -36,13 +37,15 @@ SCHEMA = pa.schema(
 )
 
 
-def rows_of(settings: Settings, student: Loaded, baseline: Loaded | None) -> list[Row]:
-    """Every row of the run's released models; none where the settings name no labelled test part."""
+def rows_of(settings: Settings, release: Path, student: Loaded, baseline: Loaded | None) -> list[Row]:
+    """Every row of the released models of a folder; none where the settings name no labelled test part."""
     test = load_test(settings.data, settings.seed)
     if test is None or test.labels is None:
         return []
-    models = {"student": student, **({"baseline": baseline} if baseline is not None else {})}
-    probabilities: dict[str, np.ndarray] = {name: each.probabilities(test.features) for name, each in models.items()}
+    probabilities: dict[str, np.ndarray] = {"student": student.probabilities(test.features)}
+    if baseline is not None:
+        seen = encoding.inputs_for_baseline(settings, release / "encoder", test.features)
+        probabilities["baseline"] = baseline.probabilities(seen)
     return measure(
         probabilities, test.labels, test.groups, settings.data.class_names, stream(settings.seed, "evaluation")
     )

@@ -26,7 +26,8 @@ class Stage:
 
     ``free``: settings that its output depends on, but not what it draws from private data; so does the test part.
     When only these change a drawn outcome is released again, at no charge. ``follows``: upstream stages whose
-    *released* files it must follow too, when they were drawn anew under the same settings.
+    *released* files it must follow too, when they were drawn anew under the same settings. ``wanted``: whether the
+    settings ask for it at all; a stage that they do not ask for is fresh unless it once ran, and enters no key.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Stage:
     outputs: Callable[[Settings], tuple[str, ...]]
     free: Callable[[Settings], Any] = lambda settings: None
     follows: tuple[str, ...] = ()
+    wanted: Callable[[Settings], bool] = lambda settings: True
 
 
 Standing = Literal["fresh", "stale", "missing", "corrupt"]
@@ -80,8 +82,13 @@ def survey(context: Context, manifest: Manifest, stages: tuple[Stage, ...]) -> d
     """The status of every stage, in order."""
     content = content_digests(context)
     out: dict[str, Status] = {}
+    entering = {stage.name for stage in stages if stage.wanted(context.settings)}
     for stage in stages:
-        inputs = {field: content[field] for field in stage.reads} | {name: out[name].key for name in stage.upstream}
+        if stage.name not in entering and stage.name not in manifest.stages:
+            out[stage.name] = Status("fresh", "", "", ())
+            continue
+        upstream = {name: out[name].key for name in stage.upstream if name in entering}
+        inputs = {field: content[field] for field in stage.reads} | upstream
         for name in stage.follows:
             record = manifest.stages.get(name)
             outputs = record.outputs if record is not None else {}

@@ -35,7 +35,7 @@ from flows.stages import StageResult, run_stage, scrubbed, stale_stages
 from flows.summary import rows, summary
 from teachers.calls import calls
 
-StageName = Literal["partition", "teach", "queries", "vote", "aggregate", "student", "baseline", "report"]
+StageName = Literal["pretrain", "partition", "teach", "queries", "vote", "aggregate", "student", "baseline", "report"]
 _STATE_NAMES: dict[int, str] = {1: "Failed", 2: "BadInput", 3: "Refused"}
 _ERRORS: dict[str, type[PateError]] = {"BadInput": UserError, "Refused": RefusedError}
 

@@ -1,4 +1,4 @@
-"""The code of a network of the user's own (``teachers.model: module:...``), as part of the teach stage's key."""
+"""The code of a network of the user's own (``module:...``), as part of the key of the stage that uses it."""
 
 import hashlib
 import importlib.util
@@ -8,7 +8,7 @@ from teachers.settings import MODULE
 
 
 def digests(model: str) -> list[str]:
-    """The digest of the module's own file, so that teachers are trained anew when it is edited; else nothing.
+    """The digest of the module's own file, so that its stage runs anew when it is edited; else nothing.
 
     What that file imports is not followed. A module that cannot be found is refused when the run is checked.
     """

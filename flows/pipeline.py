@@ -6,7 +6,7 @@ from collections.abc import Callable
 from data.errors import PateError
 from flows.console import Console
 from flows.settings import Settings
-from flows.stages import NAMES, StageResult, cancel_unused, reserve_run, run_stage
+from flows.stages import StageResult, cancel_unused, reserve_run, run_stage
 
 StageRunner = Callable[[str], StageResult]
 
@@ -19,8 +19,7 @@ def run_all(settings: Settings, console: Console, runner: StageRunner | None = N
     """
     run_one = runner or (lambda name: run_stage(name, settings, console))
     try:
-        reserve_run(settings, console)
-        results = [run_one(name) for name in NAMES]
+        results = [run_one(name) for name in reserve_run(settings, console)]
     except PateError:
         with contextlib.suppress(PateError):
             cancel_unused(settings, console)

@@ -111,7 +111,7 @@ def report_again(settings: Settings) -> None:
 
     run = run_of(settings)
     kept, given = settings_of(run).model_dump(mode="json"), settings.model_dump(mode="json")
-    for part in ("seed", "data", "teachers", "queries", "aggregation", "student", "baseline"):
+    for part in ("seed", "data", "pretraining", "teachers", "queries", "aggregation", "student", "baseline"):
         if kept[part] != given[part]:
             raise UserError(f"{part}: differs from {run.root / 'settings.yaml'}, by which this purged run was made")
     if not charges.exists(settings.ledger_url):

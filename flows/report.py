@@ -32,6 +32,7 @@ from flows.voting import rows_with_ids
 from teachers import saved
 
 _WHAT = {
+    "encoder": "the encoder of inputs, from public inputs alone, and what its features are",
     "queries.parquet": "which public inputs the teachers were asked about",
     "queries-first.parquet": "which of them the first of several rounds could ask about",
     "labels.parquet": "the released labels, null where the teachers abstained",
@@ -68,7 +69,7 @@ def write_release(settings: Settings, run: Run) -> None:
     ledger, account = charges.open_account(settings)
     statement = run_statement(settings, ledger)
     baseline = _baseline(run.release, statement)
-    rows = evaluation_table.rows_of(settings, saved.load(run.release / "student"), baseline)
+    rows = evaluation_table.rows_of(settings, run.release, saved.load(run.release / "student"), baseline)
     evaluation_table.write(run.release / evaluation_table.NAME, rows, statement)
     write_json(run.release / "privacy.json", privacy_statement(statement))
     write_text(run.release / "report.html", page(settings, run, statement, account))

@@ -20,7 +20,7 @@ from aggregation.rounds import answer_rounds, released, trimmed
 from data.artifacts import read_queries, read_votes, write_labels, write_queries, write_votes
 from data.examples import Examples
 from data.public import load_public
-from flows import charges
+from flows import charges, encoding
 from flows.context import Context
 from flows.statement import labels_statement
 from flows.voting import rows_with_ids, votes_on
@@ -154,6 +154,7 @@ def _choose(context: Context, first: First, number: int, rounds: tuple[Round, ..
         len(settings.data.class_names),
         predictions=settings.aggregation.mechanism == INTERACTIVE,
         progress=context.console.bar(f"student before round {number + 1}"),
+        encoder=encoding.encoder_of(settings, context.encoder),
     )
 
 

@@ -6,6 +6,7 @@ from accounting.settings import LedgerSettings
 from aggregation.settings import AggregationSettings
 from baseline.settings import BaselineSettings
 from data.settings import DataSettings
+from student.pretraining_settings import CONTRASTIVE, PretrainingSettings
 from student.settings import QuerySettings, StudentSettings
 from teachers.settings import TeacherSettings
 
@@ -36,6 +37,7 @@ class Settings(BaseModel):
     )
     data: DataSettings
     ledger: LedgerSettings
+    pretraining: PretrainingSettings = PretrainingSettings()
     teachers: TeacherSettings = TeacherSettings()
     queries: QuerySettings = QuerySettings()
     aggregation: AggregationSettings
@@ -60,6 +62,7 @@ class Settings(BaseModel):
         classes = len(self.data.class_names)
         if self.teachers.empty_vote >= classes:
             raise ValueError(f"teachers.empty_vote = {self.teachers.empty_vote}: must be below the {classes} classes")
+        self._check_pretraining()
         delta = self.ledger_delta
         for field, value in (
             ("aggregation.delta", self.aggregation.delta),
@@ -68,6 +71,32 @@ class Settings(BaseModel):
             if value != delta:
                 raise ValueError(f"{field} = {value:g}: must be the ledger's delta = {delta:g} (one δ an account)")
         return self
+
+    def _check_pretraining(self) -> None:
+        """Who can make use of an encoder's features, or start from its weights."""
+        method, teachers, baseline = self.pretraining.method, self.teachers, self.baseline
+        if teachers.pretrained == "weights":
+            if method != CONTRASTIVE:
+                raise ValueError(
+                    f"pretraining.method = {method!r}: must be contrastive for teachers.pretrained: weights"
+                )
+            if teachers.model not in ("logistic", "mlp"):
+                raise ValueError(
+                    f"teachers.model = {teachers.model!r}: must be logistic or mlp for teachers.pretrained: weights, "
+                    "what follows the encoder's layers"
+                )
+        if not self.pretraining.enabled:
+            return
+        if teachers.pretrained == "features" and teachers.model == "cnn":
+            raise ValueError(
+                "teachers.model = 'cnn': is for images, and with pretraining teachers see its features; take logistic "
+                "or mlp, or teachers.pretrained: none"
+            )
+        if baseline.enabled and baseline.features and baseline.model in ("tanh-cnn", "gn-cnn", "scattering"):
+            raise ValueError(
+                f"baseline.model = {baseline.model!r}: is for images, and with pretraining the baseline sees its "
+                "features; take auto, logistic or tanh-mlp, or baseline.features: false"
+            )
 
     @property
     def ledger_delta(self) -> float:

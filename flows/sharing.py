@@ -22,7 +22,7 @@ from flows.freshness import Status, survey
 from flows.settings import Settings
 from flows.stages import STAGES, opened
 
-SHARED = ("partition", "teach", "queries", "vote")
+SHARED = ("pretrain", "partition", "teach", "queries", "vote")
 
 
 def holder(context: Context, statuses: Mapping[str, Status], candidates: Iterable[Run]) -> Run | None:
@@ -36,7 +36,7 @@ def holder(context: Context, statuses: Mapping[str, Status], candidates: Iterabl
 
 
 def _holds(context: Context, statuses: Mapping[str, Status], run: Run, manifest: Manifest) -> bool:
-    for name in SHARED:
+    for name in _shared(statuses):
         record = manifest.stages.get(name)
         if record is None or record.key != statuses[name].key:
             return False
@@ -45,6 +45,11 @@ def _holds(context: Context, statuses: Mapping[str, Status], run: Run, manifest:
             if not file.exists() or digest(file, context.key) != expected:
                 return False
     return True
+
+
+def _shared(statuses: Mapping[str, Status]) -> tuple[str, ...]:
+    """The stages to take over: all of SHARED but one that the settings do not ask for, which has no key."""
+    return tuple(name for name in SHARED if statuses[name].key)
 
 
 def take_over(settings: Settings, candidates: Iterable[Run], console: Console) -> None:
@@ -63,7 +68,7 @@ def take_over(settings: Settings, candidates: Iterable[Run], console: Console) -
             # Without records until all is there: a crash between two files must not pass for a corrupt artifact.
             others = {name: record for name, record in manifest.stages.items() if name not in SHARED}
             write_manifest(context.run, dataclasses.replace(manifest, stages=others))
-            taken = {name: given.stages[name] for name in SHARED}
+            taken = {name: given.stages[name] for name in _shared(statuses)}
             for record in taken.values():
                 for path in record.outputs:
                     _link(source.root / path, context.run.root / path)

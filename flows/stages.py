@@ -67,6 +67,11 @@ def _columns(settings: Settings) -> dict[str, object]:
     return data | {"classes": list(settings.data.class_names)}
 
 
+def _pretraining(settings: Settings) -> list[object]:
+    method = settings.pretraining.method
+    return [_dump(settings, "pretraining", "device"), *own_code.digests(method)] if settings.pretraining.enabled else []
+
+
 def _labels_event(settings: Settings) -> list[object]:
     from accounting.events import event_to_dict
     from flows.charges import labels_event
@@ -94,6 +99,15 @@ def _labels_outputs(settings: Settings) -> tuple[str, ...]:
 # A stage's upstream stages bring in their settings with their keys; each names only what is its own.
 STAGES: tuple[Stage, ...] = (
     Stage(
+        "pretrain",
+        1,
+        (),
+        ("public",),
+        lambda s: [s.seed, *_pretraining(s), _columns(s), identity(s.data, "public")],
+        lambda s: ("release/encoder.safetensors", "release/encoder.json") if s.pretraining.enabled else (),
+        wanted=lambda s: s.pretraining.enabled,
+    ),
+    Stage(
         "partition",
         1,
         (),
@@ -104,7 +118,7 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         "teach",
         4,
-        ("partition",),
+        ("pretrain", "partition"),
         (),
         lambda s: [
             _dump(s, "teachers", "runner", "workers", "address", "gpus", "chunk", "device"),
@@ -115,7 +129,7 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         "queries",
         2,
-        (),
+        ("pretrain",),
         ("public",),
         lambda s: [s.seed, _dump(s, "queries"), _columns(s), identity(s.data, "public")],
         lambda s: (_queries_output(s),),
@@ -125,7 +139,7 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         "student",
         3,
-        ("aggregate",),
+        ("pretrain", "aggregate"),
         ("test",),
         lambda s: [_dump(s, "student")],
         lambda s: _weights("release/student", s.student.model),
@@ -135,7 +149,7 @@ STAGES: tuple[Stage, ...] = (
     Stage(
         "baseline",
         3,
-        ("partition",),
+        ("pretrain", "partition"),
         ("test",),
         lambda s: [_dump(s, "baseline", "micro_batch"), _baseline_target(s), s.ledger_delta],
         _baseline_outputs,
@@ -152,6 +166,11 @@ STAGES: tuple[Stage, ...] = (
     ),
 )
 NAMES = tuple(stage.name for stage in STAGES)
+
+
+def names_wanted(settings: Settings) -> tuple[str, ...]:
+    """The stages that the settings ask for, in order."""
+    return tuple(stage.name for stage in STAGES if stage.wanted(settings))
 
 
 @dataclass(frozen=True)
@@ -330,8 +349,12 @@ def stale_stages(settings: Settings, console: Console) -> tuple[str, ...]:
         return tuple(name for name, status in statuses.items() if status.standing != "fresh")
 
 
-def reserve_run(settings: Settings, console: Console) -> None:
-    """Check what can be checked, then charge labels and baseline together, before anything private is trained."""
+def reserve_run(settings: Settings, console: Console) -> tuple[str, ...]:
+    """Check what can be checked, then charge labels and baseline together, before anything private is trained.
+
+    Returns the stages to go through, in order: those that the settings ask for, and those that they once did, which
+    have files to take back.
+    """
     from flows import charges, work
 
     with opened(settings, console, "run") as (context, manifest):
@@ -340,6 +363,7 @@ def reserve_run(settings: Settings, console: Console) -> None:
         if stale.keys() - {"report"}:
             work.check(settings)
         charges.reserve_together(context, stale)
+    return tuple(name for name in NAMES if name in stale or name in names_wanted(settings))
 
 
 def cancel_unused(settings: Settings, console: Console) -> None:

@@ -5,7 +5,7 @@ import numpy as np
 from data.artifacts import read_votes
 from data.errors import UserError
 from data.examples import Examples
-from flows import given_votes
+from flows import encoding, given_votes
 from flows.context import Context
 
 
@@ -30,8 +30,9 @@ def votes_on(context: Context, public: Examples, rows: np.ndarray, title: str = 
         return read_votes(context.run.private / "teachers" / "votes.parquet")[rows]
     return collect(
         context.run.private / "teachers",
-        public.features[rows],
+        encoding.for_votes(settings, context.encoder, public.features[rows]),
         len(settings.data.class_names),
         settings.teachers,
         progress=context.console.bar(title),
+        encoder=context.encoder if settings.teachers.pretrained == "weights" else None,
     )

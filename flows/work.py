@@ -20,7 +20,7 @@ from data.partition import read_partition, write_partition
 from data.private import ignored_columns, load_private
 from data.public import image_form, load_public, load_test, table_encoder
 from data.store import digest, read_json, write_json
-from flows import charges, given_votes, rounds
+from flows import charges, encoding, given_votes, rounds
 from flows.context import Context
 from flows.settings import Settings
 from flows.statement import labels_statement
@@ -60,15 +60,29 @@ def check(settings: Settings) -> None:
         raise UserError(f"queries.count = {asked}: must be at most the {len(public.ids)} public inputs")
     if settings.queries.rounds > asked:
         raise UserError(f"queries.rounds = {settings.queries.rounds}: must be at most the {asked} queries")
-    shape = public.features.shape[1:]
+    shape, seen = public.features.shape[1:], encoding.shape_seen(settings, public)
     votes = given_votes.file_of(settings)
     if votes is None:
-        check_teachers(settings.teachers, shape, classes)
+        check_teachers(settings.teachers, shape if settings.teachers.pretrained == "none" else seen, classes)
     else:
         given_votes.counts(settings, votes)
     check_student(settings.student, shape, classes)
     if settings.baseline.enabled:
-        build_baseline(settings.baseline, shape, classes, 0)
+        build_baseline(settings.baseline, seen if settings.baseline.features else shape, classes, 0)
+
+
+def pretrain(context: Context) -> None:
+    """Public inputs → encoder. Neighbours: any; it is the same for both. Released at no cost: encoder.*."""
+    from student.pretraining import pretrain as learn
+    from teachers.encoders import save
+
+    settings = context.settings
+    if not settings.pretraining.enabled:
+        for suffix in (".safetensors", ".json"):
+            context.encoder.with_suffix(suffix).unlink(missing_ok=True)
+        return
+    encoder = learn(_public(context), settings.pretraining, settings.seed, context.console.bar("pretrain"))
+    save(context.encoder, encoder, {"learned_from": "public inputs alone"})
 
 
 def partition(context: Context) -> None:
@@ -95,7 +109,10 @@ def teach(context: Context) -> None:
         return
     records = _private_records(context)
     shape, classes = records.features.shape[1:], len(settings.data.class_names)
-    context.console.say(f"teach: {described(settings.teachers, shape, classes)}")
+    pretrained = settings.pretraining.enabled and settings.teachers.pretrained != "none"
+    encoder = context.encoder if pretrained else None
+    start = encoder if settings.teachers.pretrained == "weights" else None
+    context.console.say(f"teach: {described(settings.teachers, shape, classes, start)}")
     train_ensemble(
         context.run.private / "teachers",
         records,
@@ -106,6 +123,7 @@ def teach(context: Context) -> None:
         key=context.draw_key,
         mapper=context.mapper,
         progress=context.console.bar("teach"),
+        encoder=encoder,
     )
 
 
@@ -115,7 +133,7 @@ def queries(context: Context) -> None:
 
     settings = context.settings
     public = _public(context)
-    rows = choose(public, settings.queries, settings.seed)
+    rows = choose(encoding.for_queries(settings, context.encoder, public), settings.queries, settings.seed)
     charges.queries_asked(settings)
     name = rounds.FIRST_QUERIES if _several(context) else "queries.parquet"
     write_queries(context.run.release / name, public.ids[rows])
@@ -218,7 +236,10 @@ def _evaluation(context: Context, model: Any) -> dict[str, Any] | None:
     test = load_test(context.settings.data, context.settings.seed)
     if test is None or test.labels is None:
         return None
-    return as_record(evaluate(model.probabilities(test.features), test.labels, test.groups))
+    features = test.features
+    if model.description.shape != features.shape[1:]:
+        features = encoding.inputs_for_baseline(context.settings, context.encoder, features)
+    return as_record(evaluate(model.probabilities(features), test.labels, test.groups))
 
 
 def student(context: Context) -> None:
@@ -240,6 +261,7 @@ def student(context: Context) -> None:
         settings.seed,
         classes,
         progress=context.console.bar("student"),
+        encoder=encoding.encoder_of(settings, context.encoder),
     )
     shape = public.features.shape[1:]
     facts = _facts(context) | {
@@ -308,6 +330,7 @@ def _train_baseline(context: Context, event: DPSGD, reservation: str, records: P
 
     settings = context.settings
     classes = len(settings.data.class_names)
+    records = encoding.records_for_baseline(settings, context.encoder, records)
     shape = records.features.shape[1:]
     model = train(
         records, event, settings.baseline, settings.seed, shape, classes, progress=context.console.bar("baseline")

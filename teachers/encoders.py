@@ -166,7 +166,7 @@ def weights_digest(network: nn.Module) -> str:
     found = hashlib.sha256()
     for name, tensor in sorted(network.state_dict().items()):
         found.update(f"{name}:{tuple(tensor.shape)}".encode())
-        found.update(np.ascontiguousarray(tensor.detach().cpu().numpy()))
+        found.update(tensor.detach().cpu().numpy().tobytes())
     return found.hexdigest()
 
 

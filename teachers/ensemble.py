@@ -9,7 +9,8 @@ On one machine the result is the same bit for bit whatever the chunk size, the n
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -17,11 +18,11 @@ import torch
 from data.errors import UserError
 from data.examples import PrivateRecords
 from data.partition import Partition
-from teachers import calls, chunks, estimators, fitting, modules, networks
+from teachers import calls, chunks, encoders, estimators, fitting, modules, networks
 from teachers.groups import on_its_device, strategy_of, whole_groups
 from teachers.settings import MODULE, TeacherSettings
 from teachers.shards import read_shards, remove_shards, write_shards
-from teachers.trainers import Task, Trainer, size_of_groups, trainer_of
+from teachers.trainers import Shard, Task, Trainer, size_of_groups, trainer_of
 from teachers.workers import Mapper, Progress, pool, settled, silent, use_one_thread
 
 SHARDS = "shards"
@@ -30,7 +31,11 @@ _RUNNERS = {"thread": "threads", "process": "processes", "dask": "Dask", "ray": 
 
 @dataclass(frozen=True)
 class ChunkJob:
-    """What a worker needs to train the teachers [first, last); picklable, and holds no records."""
+    """What a worker needs to train the teachers [first, last); picklable, and holds no records.
+
+    ``encoder``: the files of the encoder that the records are put through, or whose weights the teachers start from.
+    ``shape``: of what a teacher sees.
+    """
 
     folder: Path
     first: int
@@ -40,15 +45,27 @@ class ChunkJob:
     shape: tuple[int, ...]
     classes: int
     key: str
+    encoder: Path | None = None
+
+    @property
+    def task(self) -> Task:
+        start = self.encoder if self.settings.pretrained == "weights" else None
+        return Task(self.settings, self.seed, self.shape, self.classes, start)
 
 
 def train_chunk(job: ChunkJob, trainer: Trainer | None = None) -> Path:
     """Train a chunk's teachers and write them; returns the manifest's path."""
     use_one_thread()
     train = trainer or trainer_of(job.settings)
-    task = Task(job.settings, job.seed, job.shape, job.classes)
     shards = read_shards(shards_folder(job.folder, job.key), job.first, job.last)
-    return chunks.write(job.folder, job.first, job.last, job.key, train(shards, task))
+    if job.encoder is not None and job.task.encoder is None:
+        shards = _encoded(shards, encoders.load(job.encoder, job.seed, job.settings.device))
+    return chunks.write(job.folder, job.first, job.last, job.key, train(shards, job.task))
+
+
+def _encoded(shards: Iterable[Shard], encoder: encoders.Encoder) -> Iterator[Shard]:
+    """Shards by their features: each is put through the encoder apart, so that no bit of it depends on another's."""
+    return (replace(shard, features=encoder.features(shard.features)) for shard in shards)
 
 
 def train_ensemble(
@@ -61,27 +78,35 @@ def train_ensemble(
     key: str,
     mapper: Mapper | None = None,
     progress: Progress = silent,
+    encoder: Path | None = None,
 ) -> Path:
     """Train what is not there yet of the ensemble under ``key``; returns the path of ``ensemble.json``.
 
     ``mapper(function, jobs)`` runs the chunks, by default ``settings.workers`` at a time on ``settings.runner``.
-    ``progress(done, total)`` counts teachers. Raises UserError for settings that can be refused without looking at
-    records; faults of memory or disk propagate, and the chunks finished by then are kept.
+    ``progress(done, total)`` counts teachers. ``encoder``: the files of the encoder (:mod:`teachers.encoders`) of which
+    ``settings.pretrained`` says what teachers have. Raises UserError for settings that can be refused without
+    looking at records; faults of memory or disk propagate, and the chunks finished by then are kept.
     """
     shape = tuple(records.features.shape[1:])
-    check(settings, shape, classes)
+    if encoder is not None:
+        seen = (encoders.load(encoder, seed).count,)
+        check(settings, seen, classes)
+        shape = shape if settings.pretrained == "weights" else seen
+    else:
+        check(settings, shape, classes)
     if complete(folder, key, settings.count):
         progress(settings.count, settings.count)
         return folder / chunks.INDEX
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     (folder / chunks.INDEX).unlink(missing_ok=True)
-    size = whole_groups(settings.chunk, size_of_groups(Task(settings, seed, shape, classes)))
+    common = ChunkJob(folder, 0, 0, settings, seed, shape, classes, key, encoder)
+    size = whole_groups(settings.chunk, size_of_groups(common.task))
     ranges = [(a, min(a + size, settings.count)) for a in range(0, settings.count, size)]
     missing = [each for each in ranges if chunks.manifest(folder, *each, key) is None]
     done = settings.count - sum(last - first for first, last in missing)
     progress(done, settings.count)
     jobs = [
-        ChunkJob(folder, first, last, on_its_device(settings, number), seed, shape, classes, key)
+        replace(common, first=first, last=last, settings=on_its_device(settings, number))
         for number, (first, last) in enumerate(missing)
     ]
     run = mapper or pool(settings)
@@ -117,13 +142,13 @@ def complete(folder: Path, key: str, teachers: int) -> bool:
     return all(chunks.manifest(folder, first, last, key) is not None for first, last in index.chunks)
 
 
-def described(settings: TeacherSettings, shape: tuple[int, ...], classes: int) -> str:
+def described(settings: TeacherSettings, shape: tuple[int, ...], classes: int, encoder: Path | None = None) -> str:
     """How these teachers will be trained, in one line, from the settings and the input's shape alone."""
     side = f"{settings.workers} at a time by {_RUNNERS[settings.runner]}"
     place = "" if settings.model.startswith(estimators.PREFIX) else f" on {fitting.device_of(settings.device)}"
     how = "one after another"
     if strategy_of(settings) == "vectorised":
-        how = f"vectorised in groups of {size_of_groups(Task(settings, 0, shape, classes))}"
+        how = f"vectorised in groups of {size_of_groups(Task(settings, 0, shape, classes, encoder))}"
     return f"{settings.count} teachers, {how}{place}; {side}"
 
 

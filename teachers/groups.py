@@ -37,7 +37,8 @@ def strategy_of(settings: TeacherSettings) -> Strategy:
         return settings.strategy
     if settings.model.startswith(MODULE):
         return "loop"
-    return "vectorised" if settings.model != "cnn" or device_of(settings.device) != "cpu" else "loop"
+    small = settings.model != "cnn" and settings.pretrained != "weights"
+    return "vectorised" if small or device_of(settings.device) != "cpu" else "loop"
 
 
 def group_size(settings: TeacherSettings, shape: tuple[int, ...], parameters: int) -> int:
@@ -50,7 +51,8 @@ def group_size(settings: TeacherSettings, shape: tuple[int, ...], parameters: in
     if settings.group is not None:
         return min(settings.group, settings.count)
     kind = device_of(settings.device).partition(":")[0]
-    copies = _ACTIVATIONS[settings.model] if settings.model in NETWORKS else max(_ACTIVATIONS.values())
+    known = settings.model in NETWORKS and settings.pretrained != "weights"
+    copies = _ACTIVATIONS[settings.model] if known else max(_ACTIVATIONS.values())
     numbers = _COPIES * parameters + copies * settings.batch_size * math.prod(shape)
     most = min(max(_NUMBERS[kind] // numbers, 1), _MOST[kind], settings.count)
     return -(-settings.count // -(-settings.count // most))

@@ -71,6 +71,12 @@ class TeacherSettings(BaseModel):
         title="Estimator's parameters",
         description="Keyword arguments of an sklearn: estimator.",
     )
+    pretrained: Literal["features", "weights", "none"] = Field(
+        "features",
+        title="Pre-training",
+        description="With pretraining, the model is trained on its features, or starts from its weights and trains "
+        "these too (with a model logistic or mlp after them), or sees nothing of it.",
+    )
     empty_vote: int = Field(
         0,
         ge=0,

@@ -15,6 +15,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ from torch import nn
 
 from data.examples import as_matrix
 from data.streams import stream
-from teachers import estimators, fitting, modules, networks
+from teachers import encoders, estimators, fitting, modules, networks
 from teachers.augmentation import augmentation_of
 from teachers.groups import group_of, group_size, strategy_of
 from teachers.settings import MODULE, TeacherSettings
@@ -44,12 +45,16 @@ class Shard:
 
 @dataclass(frozen=True)
 class Task:
-    """What is common to all teachers of an ensemble: settings, the run's seed, the input's shape, C classes."""
+    """What is common to all teachers of an ensemble: settings, the run's seed, the input's shape, C classes.
+
+    ``encoder``: the files of the encoder whose weights teachers start from; None for teachers that start from none.
+    """
 
     settings: TeacherSettings
     seed: int
     shape: tuple[int, ...]
     classes: int
+    encoder: Path | None = None
 
 
 Scores = Callable[[int, Tensors], np.ndarray | None]
@@ -64,9 +69,21 @@ def trainer_of(settings: TeacherSettings) -> Trainer:
 
 
 def network_of(task: Task, seed: int) -> nn.Module:
-    """A teacher's network, of ours or the user's own, with initial weights of a seed."""
+    """A teacher's network, of ours or the user's own, with initial weights of a seed.
+
+    With an encoder its layers come first, at its weights, and the settings' network follows on its features.
+    """
+    if task.encoder is not None:
+        encoder = encoders.load(task.encoder, task.seed)
+        head = networks.build(task.settings.model, (encoder.count,), task.classes, seed)
+        return nn.Sequential(*encoder.trainable(), head)
     build = modules.build if task.settings.model.startswith(MODULE) else networks.build
     return build(task.settings.model, task.shape, task.classes, seed)
+
+
+def convolutional(task: Task) -> bool:
+    """Whether the network is of ours and begins with convolutions."""
+    return task.settings.model == "cnn" or task.encoder is not None
 
 
 def size_of_groups(task: Task) -> int:
@@ -165,7 +182,7 @@ def _train_network(shard: Shard, task: Task) -> Tensors | None:
             device=settings.device,
             augmentation=augmentation_of(settings),
             mixed=settings.precision == "mixed",
-            channels_last=settings.model == "cnn",
+            channels_last=convolutional(task),
         )
         if not finite:
             return None
@@ -209,7 +226,7 @@ def _network_scores(features: np.ndarray, task: Task, batch: int) -> Scores:
 
     def blocks() -> Iterator[torch.Tensor]:
         made = fitting.input_blocks(features, batch, device)
-        return map(fitting.pixelwise, made) if task.settings.model == "cnn" else made
+        return map(fitting.pixelwise, made) if convolutional(task) else made
 
     # Few inputs are kept as they are put in; many are made anew for each teacher.
     held = list(blocks()) if features.size <= _HELD else None

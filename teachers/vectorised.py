@@ -57,9 +57,9 @@ def train_group(
     moved = [parameters[name] for name in names]
     previous, first, second = ([torch.zeros_like(p) for p in moved] for _ in range(3))
     counts = [torch.zeros((), device=device) for _ in names]
-    gradients = gradients_of(
-        settings.model, places[0].network, parameters, settings.batch_size, settings.precision == "mixed"
-    )
+    # What starts from an encoder's weights has its layers before those of the model.
+    model = "" if settings.pretrained == "weights" else settings.model
+    gradients = gradients_of(model, places[0].network, parameters, settings.batch_size, settings.precision == "mixed")
     steps = [settings.epochs * -(-place.records // settings.batch_size) for place in places]
     shares = _shares(steps).to(device)
     feeds = [held.batches(place, number, settings) for number, place in enumerate(places)]

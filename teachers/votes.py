@@ -63,18 +63,19 @@ def collect(
     batch: int = 4096,
     mapper: Mapper | None = None,
     progress: Progress = silent,
+    encoder: Path | None = None,
 ) -> np.ndarray:
     """Vote counts (Q, C) int32 of all teachers on features (Q, *shape), ``batch`` queries at a time.
 
-    Rows sum to n = settings.count. ``progress(done, total)`` counts teachers. Raises UserError where the ensemble is
-    not complete or a file of it is damaged.
+    Rows sum to n = settings.count. ``progress(done, total)`` counts teachers. ``encoder``: the files of that whose
+    weights the teachers started from. Raises UserError where the ensemble is not complete or a file of it is damaged.
     """
     if not settings.empty_vote < classes:
         raise UserError(f"teachers.empty_vote = {settings.empty_vote}: must be below the number of classes, {classes}")
     index = chunks.read_index(folder)
     if index is None or not index.covers(settings.count):
         raise UserError(f"{folder / chunks.INDEX}: is missing, corrupt or of another ensemble; rerun `pate teach`")
-    task = Task(settings, index.seed, tuple(features.shape[1:]), classes)
+    task = Task(settings, index.seed, tuple(features.shape[1:]), classes, encoder)
     # A folder of its own for this call: a worker that an ended run left behind finds none to write into.
     where = folder.parent / VOTING / secrets.token_hex(8)
     jobs = [
