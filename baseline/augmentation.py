@@ -1,6 +1,6 @@
 """Several moved copies of a unit's image in one step (augmentation multiplicity).
 
-De et al. 2022, "Unlocking High-Accuracy Differentially Private Image Classification through Scale", section 3.2: the
+De et al. 2022, "Unlocking High-Accuracy Differentially Private Image Classification through Scale": the
 gradient of a unit is the mean over K augmented copies, and that mean is clipped.
 
 Why it costs no privacy: a unit still adds one gradient of length at most C to a step's sum, whatever K is, and it moves

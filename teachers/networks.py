@@ -30,7 +30,7 @@ def build(model: str, shape: tuple[int, ...], classes: int, seed: int) -> nn.Mod
     and 7×7 with stride 2 from 16×16 on.
     For DP-SGD: ``tanh-mlp`` and ``tanh-cnn``, with bounded activations, which keep gradients short (Papernot et al.
     2020, "Tempered Sigmoid Activations for Deep Learning with Differential Privacy"; from 16×16 on the layers of its
-    table 1: 8×8 and 4×4 at stride 2, pools at stride 1, 32 hidden units); ``gn-cnn``, the cnn with group normalisation,
+    CNN: 8×8 and 4×4 at stride 2, pools at stride 1, 32 hidden units); ``gn-cnn``, the cnn with group normalisation,
     which is of each example alone; ``scattering``, a linear layer on fixed wavelet features of images of at least 8×8,
     each example normalised by itself.
     For students alone: ``convnet``, a linear layer on :func:`teachers.backbones.backbone`, whose batch normalisation
