@@ -48,6 +48,7 @@ class Statement:
     ``order`` is the Rényi order that gave it, None for the recursion, which has none. ``classes`` names the classes
     in the order of the integer labels; they come from settings or public data, never from private records.
     ``votes_given``: the votes were made elsewhere, so nothing can be said of who changes which. ``rounds``: of queries.
+    ``pretrained``: features of inputs come from an encoder that was made without private records.
     """
 
     run: str
@@ -62,6 +63,7 @@ class Statement:
     baseline: Baseline | None = None
     votes_given: bool = False
     rounds: int = 1
+    pretrained: bool = False
 
 
 def privacy_statement(statement: Statement) -> dict[str, Any]:
@@ -207,6 +209,11 @@ def _plain_words(statement: Statement) -> str:
         "outside the ledger; and what the data teach about a population, which is learned whether or not any one "
         f"{unit} takes part.",
     ]
+    if statement.pretrained:
+        sentences.append(
+            "Features of inputs come from an encoder that was made from public inputs and settings alone, whatever the "
+            "private records are: it costs nothing."
+        )
     if statement.baseline is not None:
         sgd = statement.baseline.event
         sentences += [

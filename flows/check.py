@@ -198,6 +198,7 @@ def _existing(path: Path) -> Path:
 
 def _disk(settings: Settings, shape: tuple[int, ...], record_bytes: int) -> int:
     """Bytes of a run: the teachers, the records in order of their shards while they train, and the votes."""
+    from teachers.backbones import backbone
     from teachers.trainers import Task, network_of
 
     if settings.teachers.model.startswith("sklearn:"):
@@ -205,8 +206,14 @@ def _disk(settings: Settings, shape: tuple[int, ...], record_bytes: int) -> int:
     elif file_of(settings) is not None:
         kept = 0
     else:
-        network = network_of(Task(settings.teachers, settings.seed, shape, len(settings.data.class_names)), 0)
-        kept = settings.teachers.count * sum(4 * p.numel() for p in network.parameters())
+        seen = (settings.pretraining.components,) if settings.pretraining.enabled else shape
+        shape_of_model = shape if settings.teachers.pretrained == "none" else seen
+        task = Task(settings.teachers, settings.seed, shape_of_model, len(settings.data.class_names))
+        numbers = sum(p.numel() for p in network_of(task, 0).parameters())
+        if settings.teachers.pretrained == "weights":
+            layers = backbone(shape, settings.pretraining.width, settings.pretraining.dimensions, 0)
+            numbers += sum(p.numel() for p in layers.parameters())
+        kept = settings.teachers.count * 4 * numbers
     return kept + 2 * record_bytes + 4 * charges.queries_asked(settings) * len(settings.data.class_names)
 
 

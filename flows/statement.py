@@ -25,6 +25,7 @@ def labels_statement(settings: Settings, ledger: Ledger) -> Statement:
         order=published.order,
         ledger=ledger.standing(settings.data.name),
         rounds=settings.queries.rounds,
+        pretrained=settings.pretraining.enabled,
         votes_given=settings.teachers.model.startswith(VOTES),
     )
 

@@ -26,6 +26,7 @@ from data.streams import stream
 from flows import work
 from flows.console import Console
 from flows.context import Context, key_of, run_of
+from flows.encoding import encoder_of, for_queries, inputs_for_baseline, records_for_baseline
 from flows.exclusive import file_held
 from flows.freshness import Status, survey
 from flows.settings import Settings
@@ -116,16 +117,18 @@ def _run(
     if test is None or test.labels is None:
         raise UserError("data.test: must be labelled")
     kinds = {kind for kind, _, _ in missing}
+    # Learned once; the same for every repetition, which differ in what follows it.
+    context = _pretrained(context, statuses)
     rows, votes = np.zeros(0, np.int64), np.zeros((0, 0), np.int64)
     if _STUDENT in kinds:
         runs = [run_of(each) for each in (settings, *(point.settings for point in points))]
         rows, votes = _votes(context, public, statuses, runs)
-    encoder = table_encoder(settings.data, settings.seed)
     records = None
     if kinds - {_STUDENT}:
         from data.private import load_private
 
-        records = load_private(settings.data, settings.seed, encoder, scratch=context.run.private)
+        table = table_encoder(settings.data, settings.seed)
+        records = load_private(settings.data, settings.seed, table, scratch=context.run.private)
     progress = context.console.bar("sweep")
     done = total - len(missing)
     progress(done, total)
@@ -137,10 +140,18 @@ def _run(
             record = _student(context, point, answered(votes, point.event), public, rows, test, seed)
         else:
             assert records is not None
-            record = _rival(points[at], records, test, seed, private=kind == _BASELINE)
+            record = _rival(context, points[at], records, test, seed, private=kind == _BASELINE)
         write_json(page, record)
         done += 1
         progress(done, total)
+
+
+def _pretrained(context: Context, statuses: Mapping[str, Status]) -> Context:
+    """The context with the encoder that the settings ask for, learned here unless an earlier sweep left it."""
+    context = dataclasses.replace(context, encoder_at=context.run.private / f"encoder-{statuses['pretrain'].key[:32]}")
+    if context.settings.pretraining.enabled and not context.encoder.with_suffix(".json").exists():
+        work.pretrain(context)
+    return context
 
 
 def answered(votes: np.ndarray, event: NoisyMax) -> np.ndarray:
@@ -159,7 +170,15 @@ def _student(
     known = outcomes >= 0
     counts = {"asked": len(outcomes), "answered": int(known.sum())}
     try:
-        model = train(public, rows[: len(outcomes)][known], outcomes[known], settings.student, seed, classes)
+        model = train(
+            public,
+            rows[: len(outcomes)][known],
+            outcomes[known],
+            settings.student,
+            seed,
+            classes,
+            encoder=encoder_of(settings, context.encoder),
+        )
     except UserError as error:
         context.console.say(f"ε = {point.target:g}: no student: {error}")
         return {"accuracy": None} | counts
@@ -167,7 +186,9 @@ def _student(
     return _evaluated(Loaded(described, model).probabilities, test) | counts
 
 
-def _rival(point: Point, records: PrivateRecords, test: Examples, seed: int, *, private: bool) -> Record:
+def _rival(
+    context: Context, point: Point, records: PrivateRecords, test: Examples, seed: int, *, private: bool
+) -> Record:
     """The DP-SGD baseline, or the model without privacy."""
     from baseline import dpsgd, nonprivate
     from baseline.networks import name_of
@@ -178,6 +199,9 @@ def _rival(point: Point, records: PrivateRecords, test: Examples, seed: int, *, 
     if not private:
         return _evaluated(nonprivate.train(records, settings.baseline, seed, shape, classes).probabilities, test)
     assert point.baseline is not None
+    records = records_for_baseline(settings, context.encoder, records)
+    seen = inputs_for_baseline(settings, context.encoder, test.features)
+    shape, test = records.features.shape[1:], dataclasses.replace(test, features=seen)
     model = dpsgd.train(records, point.baseline, settings.baseline, seed, shape, classes)
     return _evaluated(Loaded(Description(name_of(settings.baseline, shape), shape, classes), model).probabilities, test)
 
@@ -196,7 +220,7 @@ def _votes(
     from student.queries import choose
 
     settings, run = context.settings, context.run
-    rows = choose(public, settings.queries, settings.seed)
+    rows = choose(for_queries(settings, context.encoder, public), settings.queries, settings.seed)
     path = run.private / f"votes-{statuses['vote'].key[:32]}.parquet"
     if path.exists():
         return rows, read_votes(path)
