@@ -24,7 +24,7 @@ from tests.flows.small import SMALL
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 PROJECT = Path(__file__).parents[2]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-STAGES = ("partition", "teach", "queries", "vote", "aggregate", "student", "baseline", "report")
+STAGES = ("pretrain", "partition", "teach", "queries", "vote", "aggregate", "student", "baseline", "report")
 MODEL = "sklearn:sklearn.linear_model.LogisticRegression"
 SECRET = "a-folder-that-only-the-worker-knows"
 
