@@ -69,4 +69,5 @@ def folded(network: nn.Sequential) -> nn.Sequential:
             layers[-1] = fuse_linear_bn_eval(layers[-1], layer)
         else:
             layers.append(layer)
-    return nn.Sequential(*layers)
+    # A bias that the layer lacked comes from moments, which need no gradient; as a bias it does.
+    return nn.Sequential(*layers).requires_grad_(True)
