@@ -78,7 +78,8 @@ def _sliced(array: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _npy(path: Path) -> Iterator[np.ndarray]:
-    yield from _sliced(np.load(path, mmap_mode="r", allow_pickle=False))
+    # Not np.load, which takes what begins like an archive for one.
+    yield from _sliced(np.lib.format.open_memmap(path, mode="r"))
 
 
 def _npz(path: Path) -> Iterator[np.ndarray]:

@@ -17,6 +17,7 @@ from data.private import load_private, source_files
 from data.public import load_public, load_test
 from data.settings import DataSettings
 from teachers import fitting, networks
+from teachers.augmentation import Augmentation
 
 RNG = np.random.default_rng(3)
 Written = dict[str, tuple[np.ndarray, np.ndarray]]
@@ -179,7 +180,7 @@ def test_every_network_takes_colour_and_other_sizes(model: str, shape: tuple[int
         learning_rate=1e-3,
         weight_decay=0.0,
         seed=0,
-        shift=1,
+        augmentation=Augmentation(shift=1),
     )
     assert trained
     before = fitting.logits(network, features)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from data.artifacts import write_votes
@@ -97,6 +97,7 @@ def test_what_is_not_votes_is_one_line_without_a_value(tmp_path: Path) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(content=st.binary(max_size=200), suffix=st.sampled_from(votes_file.SUFFIXES))
+@example(content=b"PK\x03\x04", suffix=".npy")
 def test_any_bytes_give_a_table_or_a_user_error(
     content: bytes, suffix: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
