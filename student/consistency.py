@@ -45,9 +45,9 @@ def train_consistent(
     """The moving average of a network's weights, trained from where it stands; it is on the CPU and in eval mode.
 
     images: (N, channels, height, width) of the pool. belief: (N, C) probabilities to start from. rows, labels: (Q,) the
-    released labels. At least LEAST_STEPS steps are made. ``progress(done, epochs)`` after each epoch. The same arguments
-    give the same weights bit for bit on one machine; torch's global generator is left alone. Raises UserError when
-    training diverges.
+    released labels. At least LEAST_STEPS steps are made. ``progress(done, epochs)`` after each epoch. The same
+    arguments give the same weights bit for bit on one machine; torch's global generator is left alone. Raises UserError
+    when training diverges.
     """
     generator = torch.Generator().manual_seed(seed)
     given, released = _targets(belief), _one_hot(rows, labels, belief.shape)
