@@ -8,7 +8,7 @@ from baseline.settings import BaselineSettings
 from data.settings import DataSettings
 from student.pretraining_settings import CONTRASTIVE, PretrainingSettings
 from student.settings import QuerySettings, StudentSettings
-from teachers.settings import TeacherSettings
+from teachers.settings import DIMENSIONS, WIDTH, TeacherSettings
 
 
 class ReportSettings(BaseModel):
@@ -87,6 +87,12 @@ class Settings(BaseModel):
                 )
         if not self.pretraining.enabled:
             return
+        made = self.pretraining.width, self.pretraining.dimensions
+        if method == CONTRASTIVE and self.student.model == "convnet" and made != (WIDTH, DIMENSIONS):
+            raise ValueError(
+                f"pretraining.width, pretraining.dimensions = {made[0]}, {made[1]}: must be {WIDTH}, {DIMENSIONS} for "
+                "student.model: convnet, which starts from the encoder's weights"
+            )
         if teachers.pretrained == "features" and teachers.model == "cnn":
             raise ValueError(
                 "teachers.model = 'cnn': is for images, and with pretraining teachers see its features; take logistic "

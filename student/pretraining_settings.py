@@ -4,8 +4,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from teachers.backbones import DIMENSIONS, WIDTH
-from teachers.settings import MODULE
+from teachers.settings import DIMENSIONS, MODULE, WIDTH
 
 NONE, CONTRASTIVE = "none", "contrastive"
 

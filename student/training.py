@@ -98,10 +98,13 @@ def check(settings: StudentSettings, shape: tuple[int, ...], classes: int) -> No
 
 
 def _started(model: str, shape: tuple[int, ...], classes: int, seed: int, encoder: Any | None) -> nn.Module:
-    """A new network; a convnet's backbone has the encoder's weights where there is one."""
+    """A new network; a convnet's backbone has the weights of an encoder that is made like it."""
     network = networks.build(model, shape, classes, seed)
     if encoder is not None and model == "convnet":
-        network.get_submodule("0").load_state_dict(encoder.network.state_dict())
+        backbone, known = network.get_submodule("0"), encoder.network.state_dict()
+        own = {name: value.shape for name, value in backbone.state_dict().items()}
+        if own == {name: value.shape for name, value in known.items()}:
+            backbone.load_state_dict(known)
     return network
 
 
@@ -159,15 +162,19 @@ def _fit(features: np.ndarray, targets: np.ndarray, settings: StudentSettings, s
             )
         return estimator
     network = networks.build(settings.model, features.shape[1:], classes, seed)
+    batch_size = settings.batch_size
+    # A convnet's normalisation cannot be told from a last batch of a single input.
+    while settings.model == "convnet" and len(features) % batch_size == 1 and batch_size < len(features):
+        batch_size += 1
     # An epoch is a pass over the inputs, varied or not: as many steps, on more various images.
-    batches = -(-len(features) // settings.batch_size)
+    batches = -(-len(features) // batch_size)
     epochs = max(-(-settings.epochs // copies), -(-_LEAST_STEPS // batches))
     trained = fitting.fit(
         network,
         features,
         targets,
         epochs=epochs,
-        batch_size=settings.batch_size,
+        batch_size=batch_size,
         learning_rate=settings.learning_rate,
         weight_decay=settings.weight_decay,
         seed=seed,

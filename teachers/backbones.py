@@ -13,7 +13,6 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_linear_bn_eval
 from data.errors import UserError
 from teachers.layers import convolution, linear
 
-WIDTH, DIMENSIONS = 24, 128
 # Places a side that the last convolution sees of large images: the linear layer has a weight for each.
 _MOST_PLACES = 16
 

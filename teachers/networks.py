@@ -13,9 +13,10 @@ import torch
 from torch import nn
 
 from data.errors import UserError
-from teachers.backbones import DIMENSIONS, WIDTH, backbone
+from teachers.backbones import backbone
 from teachers.layers import convolution, linear
 from teachers.scattering import wavelet_rows
+from teachers.settings import DIMENSIONS, WIDTH
 
 _HIDDEN = 128
 _CHANNELS = (16, 32)

@@ -7,6 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 NETWORKS = ("logistic", "mlp", "cnn")
 MODULE = "module:"
 VOTES = "votes:"
+# Of a convnet and of an encoder (teachers.backbones): here, where settings find them without loading torch.
+WIDTH, DIMENSIONS = 24, 128
 
 
 def model_name(value: str) -> str:

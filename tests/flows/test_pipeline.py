@@ -388,7 +388,7 @@ def test_interrupting_a_stage_leaves_no_half_written_release(small_config: Path,
     """Ctrl-C while teaching: exit code 1, one line, an empty release folder, the reservation still counted."""
     command = [sys.executable, "-m", "flows", "run", str(small_config), "--no-prefect", "--set", f"run_root={tmp_path}"]
     process = subprocess.Popen(
-        [*command, "--set", "teachers.epochs=40000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*command, "--set", "teachers.epochs=8000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     teachers = tmp_path / "small" / "private" / "teachers"
     deadline = time.monotonic() + 60
