@@ -387,9 +387,9 @@ def test_kill_in_the_middle_of_the_answers_resumes_without_a_new_charge(
 def test_interrupting_a_stage_leaves_no_half_written_release(small_config: Path, tmp_path: Path) -> None:
     """Ctrl-C while teaching: exit code 1, one line, an empty release folder, the reservation still counted."""
     command = [sys.executable, "-m", "flows", "run", str(small_config), "--no-prefect", "--set", f"run_root={tmp_path}"]
-    process = subprocess.Popen(
-        [*command, "--set", "teachers.epochs=8000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    # Many short chunks: all together take long, and an interrupt waits for those that are being trained.
+    slow = [f"--set=teachers.{option}" for option in ("epochs=1000", "strategy=loop", "chunk=1")]
+    process = subprocess.Popen([*command, *slow], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     teachers = tmp_path / "small" / "private" / "teachers"
     deadline = time.monotonic() + 60
     while not teachers.exists() and time.monotonic() < deadline:
