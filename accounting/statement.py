@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
-from typing import Any
+from typing import Any, Literal
 
 from accounting.events import (
     DPSGD,
@@ -41,6 +41,14 @@ class Baseline:
     delta: float
 
 
+_ENCODERS = {
+    "learned": "Features of inputs come from an encoder that was made from public inputs and settings alone, whatever "
+    "the private records are: it costs nothing.",
+    "given": "Features of inputs come from an encoder that was made elsewhere and taken as it was given: the figures "
+    "hold if it does not depend on the private records, which was not checked here.",
+}
+
+
 @dataclass(frozen=True)
 class Statement:
     """What is said of a release. ``epsilon`` is that of the labels alone, at the caps of ``event``.
@@ -48,7 +56,7 @@ class Statement:
     ``order`` is the Rényi order that gave it, None for the recursion, which has none. ``classes`` names the classes
     in the order of the integer labels; they come from settings or public data, never from private records.
     ``votes_given``: the votes were made elsewhere, so nothing can be said of who changes which. ``rounds``: of queries.
-    ``pretrained``: features of inputs come from an encoder that was made without private records.
+    ``encoder``: "learned" from public inputs by the run itself, "given" as a module of the user's own, or None.
     """
 
     run: str
@@ -63,7 +71,7 @@ class Statement:
     baseline: Baseline | None = None
     votes_given: bool = False
     rounds: int = 1
-    pretrained: bool = False
+    encoder: Literal["learned", "given"] | None = None
 
 
 def privacy_statement(statement: Statement) -> dict[str, Any]:
@@ -209,11 +217,8 @@ def _plain_words(statement: Statement) -> str:
         "outside the ledger; and what the data teach about a population, which is learned whether or not any one "
         f"{unit} takes part.",
     ]
-    if statement.pretrained:
-        sentences.append(
-            "Features of inputs come from an encoder that was made from public inputs and settings alone, whatever the "
-            "private records are: it costs nothing."
-        )
+    if statement.encoder is not None:
+        sentences.append(_ENCODERS[statement.encoder])
     if statement.baseline is not None:
         sgd = statement.baseline.event
         sentences += [

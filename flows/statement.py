@@ -1,12 +1,14 @@
 """The privacy statement of a run, from its settings and the ledger alone."""
 
 import dataclasses
+from typing import Literal
 
 from accounting.cost import guarantee
 from accounting.ledger import Ledger
 from accounting.statement import Baseline, Statement
 from flows import charges
 from flows.settings import Settings
+from student.pretraining_settings import CONTRASTIVE
 from teachers.settings import VOTES
 
 
@@ -25,7 +27,7 @@ def labels_statement(settings: Settings, ledger: Ledger) -> Statement:
         order=published.order,
         ledger=ledger.standing(settings.data.name),
         rounds=settings.queries.rounds,
-        pretrained=settings.pretraining.enabled,
+        encoder=_encoder(settings),
         votes_given=settings.teachers.model.startswith(VOTES),
     )
 
@@ -38,3 +40,9 @@ def run_statement(settings: Settings, ledger: Ledger) -> Statement:
     event = charges.baseline_event(settings)
     epsilon = guarantee(event, settings.ledger_delta).epsilon
     return dataclasses.replace(statement, baseline=Baseline(event, epsilon, settings.ledger_delta))
+
+
+def _encoder(settings: Settings) -> Literal["learned", "given"] | None:
+    if not settings.pretraining.enabled:
+        return None
+    return "learned" if settings.pretraining.method == CONTRASTIVE else "given"

@@ -72,7 +72,7 @@ def check(settings: Settings) -> None:
 
 
 def pretrain(context: Context) -> None:
-    """Public inputs → encoder. Neighbours: any; it is the same for both. Released at no cost: encoder.*."""
+    """Public inputs → encoder: the same for neighbouring datasets. Released at no cost: encoder.*."""
     from student.pretraining import pretrain as learn
     from teachers.encoders import save
 
@@ -82,7 +82,7 @@ def pretrain(context: Context) -> None:
             context.encoder.with_suffix(suffix).unlink(missing_ok=True)
         return
     encoder = learn(_public(context), settings.pretraining, settings.seed, context.console.bar("pretrain"))
-    save(context.encoder, encoder, {"learned_from": "public inputs alone"})
+    save(context.encoder, encoder)
 
 
 def partition(context: Context) -> None:
@@ -229,15 +229,15 @@ def _facts(context: Context) -> dict[str, Any]:
     return {"classes": list(settings.data.class_names), "encoder": encoder.to_dict() if encoder else None}
 
 
-def _evaluation(context: Context, model: Any) -> dict[str, Any] | None:
-    """Accuracy on the public test part; None where the settings name none."""
+def _evaluation(context: Context, model: Any, *, baseline: bool = False) -> dict[str, Any] | None:
+    """Accuracy on the public test part, as the ``baseline`` or any other model sees it; None without a test part."""
     from student.evaluation import as_record, evaluate
 
     test = load_test(context.settings.data, context.settings.seed)
     if test is None or test.labels is None:
         return None
     features = test.features
-    if model.description.shape != features.shape[1:]:
+    if baseline:
         features = encoding.inputs_for_baseline(context.settings, context.encoder, features)
     return as_record(evaluate(model.probabilities(features), test.labels, test.groups))
 
@@ -305,7 +305,7 @@ def baseline(context: Context) -> None:
     ledger.commit(held.id, _kept_baseline(context)[1])
     model = saved.load(run.private / "baseline")
     facts = {name: value for name, value in model.description.extra.items() if name != "reservation"}
-    facts["evaluation"] = _evaluation(context, model)
+    facts["evaluation"] = _evaluation(context, model, baseline=True)
     save_baseline(run.release, model.model, dataclasses.replace(model.description, extra=facts))
     if settings.data.public_benchmark:
         _train_nonprivate(context)

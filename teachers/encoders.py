@@ -2,7 +2,8 @@
 
 Neighbouring datasets differ in one unit of the private part. An encoder is a function of public inputs, settings and
 the seed, so it is the same for both: it may be released, and applied to private records it is a fixed function of each
-record by itself. Nothing that it holds needs an event on the ledger.
+record by itself. Nothing that it holds needs an event on the ledger. Of a user's own module that is an assumption, and
+the statement says that it was not checked.
 
     release/encoder.safetensors     mean and axes, and the weights of a network that was learned here
     release/encoder.json            what they are, and the digest of the weights of a user's own module
@@ -18,7 +19,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -170,8 +170,8 @@ def weights_digest(network: nn.Module) -> str:
     return found.hexdigest()
 
 
-def save(prefix: Path, encoder: Encoder, facts: dict[str, Any]) -> tuple[Path, Path]:
-    """Write the weights, then the page, which is to hold ``facts`` too; returns both paths."""
+def save(prefix: Path, encoder: Encoder) -> tuple[Path, Path]:
+    """Write the weights, then the page; returns both paths."""
     weights, page = prefix.with_suffix(".safetensors"), prefix.with_suffix(".json")
     learned = encoder.method == CONTRASTIVE
     tensors = {"mean": torch.from_numpy(encoder.mean), "axes": torch.from_numpy(np.ascontiguousarray(encoder.axes))}
@@ -188,7 +188,6 @@ def save(prefix: Path, encoder: Encoder, facts: dict[str, Any]) -> tuple[Path, P
         "components": encoder.count,
         "module": None if learned else weights_digest(encoder.network),
         "weights": {"file": weights.name, "sha256": digest(weights)},
-        "extra": facts,
     }
     write_json(page, record)
     return weights, page

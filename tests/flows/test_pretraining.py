@@ -1,12 +1,15 @@
 """Pre-training in whole runs: from public inputs alone, and what is made of it."""
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
+import torch
 import yaml
+from torch import nn
 
 from data.store import read_json
 from flows.config import build
@@ -44,7 +47,6 @@ def test_a_whole_run_with_features(tmp_path: Path, pate: Pate) -> None:
 @pytest.mark.slow
 def test_an_encoder_is_the_same_whatever_the_private_records_are(tmp_path: Path, pate: Pate) -> None:
     """Bit for bit: with a private record more, and with other teachers."""
-    import numpy as np
     from sklearn.datasets import load_digits
 
     images = np.round(load_digits().images * 255 / 16).astype(np.uint8)
@@ -70,7 +72,42 @@ def test_an_encoder_is_the_same_whatever_the_private_records_are(tmp_path: Path,
         release = tmp_path / name / name / "release"
         found.append([(release / f"encoder.{end}").read_bytes() for end in ("safetensors", "json")])
     assert found[0] == found[1]
-    shutil.rmtree(tmp_path / "fewer")
+
+
+def opposite(shape: tuple[int, ...]) -> nn.Module:
+    """A user's module whose features are as many as the inputs, and not the inputs."""
+    layer = nn.Linear(shape[0], shape[0], bias=False)
+    with torch.no_grad():
+        layer.weight.copy_(-torch.eye(shape[0]).flip(0))
+    return layer
+
+
+@pytest.mark.slow
+def test_a_baseline_on_as_many_features_as_inputs_is_measured_on_features(tmp_path: Path, pate: Pate) -> None:
+    """Its page and the table of the evaluation agree; the statement does not vouch for a module that was given."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, 900)
+    vectors = (rng.normal(size=(900, 4)) + 3 * labels[:, None] * [1, 0, -1, 0]).astype(np.float32)
+    parts = {"private": slice(0, 500), "public": slice(500, 700), "test": slice(700, 900)}
+    for name, rows in parts.items():
+        np.savez(tmp_path / f"{name}.npz", x=vectors[rows], y=labels[rows])
+    files = {name: str(tmp_path / f"{name}.npz") for name in parts}
+    data = {"name": "vectors", "source": "npz", "label": "y", "classes": ["no", "yes"], **files}
+    method = "module:tests.flows.test_pretraining.opposite"
+    config = tmp_path / "vectors.yaml"
+    config.write_text(yaml.safe_dump(dict(SMALL) | {"data": data, "pretraining": {"method": method, "components": 4}}))
+    code, _, err = pate("run", config, "--no-prefect", "--set", f"run_root={tmp_path / 'runs'}")
+    assert code == 0, err
+    release = tmp_path / "runs" / "vectors" / "release"
+    page = read_json(release / "baseline.json")
+    assert page["shape"] == [4]
+    rows = pq.read_table(release / "evaluation.parquet").to_pylist()
+    key = ("baseline", "accuracy", "overall")
+    (accuracy,) = (r["estimate"] for r in rows if (r["model"], r["measure"], r["scope"]) == key)
+    assert page["extra"]["evaluation"]["accuracy"] == accuracy
+    statement = read_json(release / "privacy.json")["statement"]
+    assert "made elsewhere and taken as it was given" in statement
+    assert "made from public inputs" not in statement
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_trainable_layers_give_the_features(encoder: Encoder) -> None:
 def test_a_saved_encoder_is_the_same_and_a_damaged_one_is_refused(encoder: Encoder, tmp_path: Path) -> None:
     """Bit for bit."""
     images = _images(30, 5)
-    weights, page = encoders.save(tmp_path / "encoder", encoder, {})
+    weights, page = encoders.save(tmp_path / "encoder", encoder)
     assert np.array_equal(encoders.load(tmp_path / "encoder", 7, "cpu").features(images), encoder.features(images))
     whole = weights.read_bytes()
     weights.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
@@ -179,7 +179,7 @@ def test_a_module_of_ones_own_is_checked_frozen_and_found_again(
     settings = PretrainingSettings(method="module:encoders_of_a_user.drawn", components=8, device="cpu")
     made = pretrain(Examples(images, np.arange(60)), settings, 3)
     assert not any(p.requires_grad for p in made.network.parameters())
-    encoders.save(tmp_path / "encoder", made, {})
+    encoders.save(tmp_path / "encoder", made)
     assert np.array_equal(encoders.load(tmp_path / "encoder", 3, "cpu").features(images), made.features(images))
     with pytest.raises(UserError, match="gives other weights"):
         encoders.load(tmp_path / "encoder", 4)

@@ -37,7 +37,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     axes = np.random.default_rng(0).normal(size=(16, 8)).astype(np.float32)
     path = tmp_path_factory.mktemp("encoder") / "encoder"
     made = Encoder("contrastive", (1, 8, 8), network.eval(), np.full(16, 0.1, np.float32), axes, width=4)
-    encoders.save(path, made, {})
+    encoders.save(path, made)
     return path
 
 
