@@ -87,10 +87,9 @@ class Encoder:
         """Layers that give the features of images and may be trained on, each record by itself: new at each call."""
         if not isinstance(self.network, nn.Sequential) or self.method != CONTRASTIVE:
             raise UserError(f"{FIELD} = {self.method!r}: must be contrastive for teachers that start from its weights")
-        projection = nn.utils.skip_init(nn.Linear, *self.axes.shape)
-        with torch.no_grad():
-            projection.weight.copy_(torch.from_numpy(self.axes.T.copy()))
-            projection.bias.copy_(torch.from_numpy(-self.mean @ self.axes))
+        projection = nn.Linear(*self.axes.shape, device="meta")
+        projection.weight = nn.Parameter(torch.tensor(self.axes.T.copy()))
+        projection.bias = nn.Parameter(torch.tensor(-self.mean @ self.axes))
         return [*folded(copy.deepcopy(self.network).cpu()), projection, UnitLength()]
 
 

@@ -8,7 +8,7 @@ from torch import nn
 
 def linear(inputs: int, outputs: int, generator: torch.Generator, *, bias: bool = True) -> nn.Module:
     """A linear layer (inputs, outputs) with weights of the generator."""
-    return _initialised(nn.utils.skip_init(nn.Linear, inputs, outputs, bias=bias), inputs, generator)
+    return _initialised(nn.Linear(inputs, outputs, bias=bias, device="meta"), inputs, generator)
 
 
 def convolution(
@@ -23,14 +23,15 @@ def convolution(
 ) -> nn.Module:
     """A convolution with weights of the generator; without ``padding``, as much as keeps the size at stride 1."""
     padding = kernel // 2 if padding is None else padding
-    layer = nn.utils.skip_init(nn.Conv2d, inputs, outputs, kernel, stride=stride, padding=padding, bias=bias)
+    layer = nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=padding, bias=bias, device="meta")
     return _initialised(layer, kernel * kernel * inputs, generator)
 
 
 def _initialised(layer: nn.Module, fan_in: int, generator: torch.Generator) -> nn.Module:
-    # Uniform within ±1/√fan_in, torch's own default law; its initialisers would draw from the global generator.
+    # Uniform within ±1/√fan_in, torch's own default law; its initialisers would draw from the global generator. The
+    # layer comes without memory: torch's skip_init would give it some, but loads sympy to do so, for 0.3 s.
     bound = 1.0 / math.sqrt(max(fan_in, 1))
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.uniform_(-bound, bound, generator=generator)
+    for name, shape in [(name, parameter.shape) for name, parameter in layer.named_parameters()]:
+        weights = torch.empty(shape).uniform_(-bound, bound, generator=generator)
+        setattr(layer, name, nn.Parameter(weights))
     return layer
