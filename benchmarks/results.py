@@ -89,16 +89,19 @@ def one_run(config: Path, epsilon: float, seed: int, block: int | None, others: 
         "baseline": found["baseline_accuracy"],
         "nonprivate": found["nonprivate_accuracy"],
         "seconds": round(seconds),
-        "cores": os.cpu_count(),
+        "cores": len(os.sched_getaffinity(0)),
     }
 
 
-def interval(values: list[float]) -> str:
-    """Mean and Student's 95% interval of the mean over runs, in percent."""
-    mean = 100 * statistics.fmean(values)
-    if len(values) < 2:
+def interval(values: list[float | None]) -> str:
+    """Mean and Student's 95% interval of the mean over runs, in percent; – where a run has none."""
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return "–"
+    mean = 100 * statistics.fmean(known)
+    if len(known) < 2:
         return f"{mean:.2f}"
-    half = 100 * float(student_t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / len(values) ** 0.5
+    half = 100 * float(student_t.ppf(0.975, len(known) - 1)) * statistics.stdev(known) / len(known) ** 0.5
     return f"{mean:.2f} ± {half:.2f}"
 
 

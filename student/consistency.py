@@ -22,7 +22,7 @@ from torch import nn
 from data.errors import UserError
 from student.augmentation import Strength, warped
 from student.settings import StudentSettings
-from teachers.fitting import probabilities, threads_for
+from teachers.fitting import pixelwise, probabilities, threads_for
 from teachers.networks import as_input
 
 Progress = Callable[[int, int], None]
@@ -52,6 +52,7 @@ def train_consistent(
     generator = torch.Generator().manual_seed(seed)
     given, released = _targets(belief), _one_hot(rows, labels, belief.shape)
     batch = min(settings.batch_size, len(images))
+    network = network.to(memory_format=torch.channels_last)
     average = copy.deepcopy(network).eval()
     optimiser = torch.optim.AdamW(network.parameters(), settings.learning_rate, weight_decay=settings.weight_decay)
     epochs = max(settings.epochs, -(-LEAST_STEPS // (len(images) // batch)))
@@ -71,7 +72,7 @@ def train_consistent(
                 # A smaller last batch is left out: it would weigh its images, and the normalisation's moments, more.
                 if len(part) < batch:
                     continue
-                seen = warped(as_input(images[part.numpy()]), generator, strength)
+                seen = pixelwise(warped(as_input(images[part.numpy()]), generator, strength))
                 log_probabilities = network(seen).log_softmax(1)
                 loss = -(weight[part] * (wanted[part] * log_probabilities).sum(1)).mean()
                 optimiser.zero_grad()
@@ -84,7 +85,7 @@ def train_consistent(
                 progress(epoch + 1, epochs)
     if not all(bool(torch.isfinite(value).all()) for value in average.state_dict().values()):
         raise UserError(f"student.learning_rate = {settings.learning_rate}: training diverged; choose a lower one")
-    return average
+    return average.to(memory_format=torch.contiguous_format)
 
 
 def own_targets(

@@ -31,7 +31,7 @@ class PretrainingSettings(BaseModel):
         2e-3, gt=0, allow_inf_nan=False, title="Learning rate", description="Largest of AdamW's one cycle."
     )
     temperature: float = Field(
-        0.2, gt=0, allow_inf_nan=False, title="Temperature", description="Of the contrastive loss."
+        0.5, gt=0, allow_inf_nan=False, title="Temperature", description="Of the contrastive loss."
     )
     width: int = Field(WIDTH, ge=1, le=512, title="Width", description="Channels of the first convolution.")
     dimensions: int = Field(
