@@ -3,7 +3,7 @@
     python benchmarks/results.py run configs/mnist-headline.yaml --epsilon 0.47,1,3 --seeds 0,1,2 [--block 0]
     python benchmarks/results.py page
 
-``run`` makes whole runs (fresh partition, encoder, teachers, noise, student and baseline), each in a folder and on a
+``run`` makes whole runs (partition, encoder, teachers, noise, student and baseline), each seed's in a folder and on a
 ledger of its own, and adds a line for each to benchmarks/results.jsonl. σ is the one that publishes ε at the config's
 caps; thresholds keep their ratio to it. ``--block B`` (MNIST): the test part is the B-th thousand of the 10,000 test
 images and the public part the other 9,000; without it, the config's own split, which is the 2018 paper's. ``page``
@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,12 @@ from scipy.stats import t as student_t
 # A script's own folder comes first, where files stand in packages' way.
 sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).resolve().parent]
 
+from data.store import Run  # noqa: E402
 from flows.config import load  # noqa: E402
 from flows.console import console  # noqa: E402
+from flows.context import run_of  # noqa: E402
 from flows.pipeline import run_all  # noqa: E402
+from flows.sharing import take_over  # noqa: E402
 from flows.summary import summary  # noqa: E402
 from flows.sweep_points import points  # noqa: E402
 
@@ -63,34 +67,45 @@ def block_options(folder: Path, block: int) -> list[str]:
     return options
 
 
-def one_run(config: Path, epsilon: float, seed: int, block: int | None, others: list[str]) -> dict[str, Any]:
-    """A whole run; what it gave, as a line of results.jsonl."""
+def runs_of(
+    config: Path, epsilons: list[float], seed: int, block: int | None, others: list[str]
+) -> Iterator[dict[str, Any]]:
+    """Whole runs of one seed at each ε; what they gave, as lines of results.jsonl.
+
+    A seed gives the same encoder, partition, teachers and votes bit for bit whatever ε: the first run makes them, and
+    the others, of which no time is told, take them over.
+    """
     with tempfile.TemporaryDirectory() as folder:
         options = [f"seed={seed}", f"run_root={folder}", f"data.root={data_root()}", *others]
         if block is not None:
             options += block_options(Path(folder), block)
-        settings = points(load(config, options), [epsilon])[0].settings
-        started = time.perf_counter()
-        run_all(settings, console())
-        seconds = time.perf_counter() - started
-        found = summary(settings)
-    return {
-        "config": config.stem,
-        "split": "config" if block is None else f"block {block}",
-        "seed": seed,
-        "options": others,
-        "target": epsilon,
-        "epsilon": found["epsilon"],
-        "delta": found["delta"],
-        "sigma": settings.aggregation.sigma,
-        "asked": found["asked"],
-        "answered": found["answered"],
-        "student": found["student_accuracy"],
-        "baseline": found["baseline_accuracy"],
-        "nonprivate": found["nonprivate_accuracy"],
-        "seconds": round(seconds),
-        "cores": len(os.sched_getaffinity(0)),
-    }
+        made: list[Run] = []
+        for target, point in zip(epsilons, points(load(config, options), epsilons), strict=True):
+            settings = point.settings
+            started = time.perf_counter()
+            if made:
+                take_over(settings, made, console())
+            run_all(settings, console())
+            seconds = None if made else round(time.perf_counter() - started)
+            made.append(run_of(settings))
+            found = summary(settings)
+            yield {
+                "config": config.stem,
+                "split": "config" if block is None else f"block {block}",
+                "seed": seed,
+                "options": others,
+                "target": target,
+                "epsilon": found["epsilon"],
+                "delta": found["delta"],
+                "sigma": settings.aggregation.sigma,
+                "asked": found["asked"],
+                "answered": found["answered"],
+                "student": found["student_accuracy"],
+                "baseline": found["baseline_accuracy"],
+                "nonprivate": found["nonprivate_accuracy"],
+                "seconds": seconds,
+                "cores": len(os.sched_getaffinity(0)),
+            }
 
 
 def interval(values: list[float | None]) -> str:
@@ -125,11 +140,12 @@ def page(lines: list[dict[str, Any]]) -> str:
     ]
     for (config, split, _, options), found in sorted(groups.items()):
         both = [interval([line[name] for line in found]) for name in ("student", "baseline", "nonprivate")]
-        minutes = statistics.fmean(line["seconds"] for line in found) / 60
+        timed = [line["seconds"] / 60 for line in found if line["seconds"] is not None]
+        minutes = f"{statistics.fmean(timed):.1f}" if timed else "–"
         named = f"{config} ({options})" if options else config
         out.append(
             f"| {named} | {split} | {max(line['epsilon'] for line in found):.4g} | {found[0]['delta']:g} "
-            f"| {len(found)} | {both[0]} | {both[1]} | {both[2]} | {minutes:.1f} |"
+            f"| {len(found)} | {both[0]} | {both[1]} | {both[2]} | {minutes} |"
         )
     out += ["", "## Runs", "", "| Config | split | seed | ε | σ | answered | student | DP-SGD | seconds |"]
     out.append("|---|---|---|---|---|---|---|---|---|")
@@ -138,7 +154,7 @@ def page(lines: list[dict[str, Any]]) -> str:
         out.append(
             f"| {shown} | {line['split']} | {line['seed']} | {line['epsilon']:.4g} | {line['sigma']:.4g} | "
             f"{line['answered']} of {line['asked']} | {line['student']:.4f} | {line['baseline']:.4f} | "
-            f"{line['seconds']} |"
+            f"{'–' if line['seconds'] is None else line['seconds']} |"
         )
     return "\n".join(out) + "\n"
 
@@ -161,9 +177,9 @@ def main() -> None:
     commands.add_parser("page")
     options = parser.parse_args()
     if options.command == "run":
-        for epsilon in map(float, options.epsilon.split(",")):
-            for seed in map(int, options.seeds.split(",")):
-                line = one_run(options.config, epsilon, seed, options.block, options.set)
+        epsilons = [float(part) for part in options.epsilon.split(",")]
+        for seed in map(int, options.seeds.split(",")):
+            for line in runs_of(options.config, epsilons, seed, options.block, options.set):
                 print(json.dumps(line), flush=True)
                 with LINES.open("a") as file:
                     file.write(json.dumps(line) + "\n")

@@ -87,7 +87,8 @@ class Encoder:
         """Layers that give the features of images and may be trained on, each record by itself: new at each call."""
         if not isinstance(self.network, nn.Sequential) or self.method != CONTRASTIVE:
             raise UserError(f"{FIELD} = {self.method!r}: must be contrastive for teachers that start from its weights")
-        projection = nn.Linear(*self.axes.shape, device="meta")
+        inputs, features = self.axes.shape
+        projection = nn.Linear(inputs, features, device="meta")
         projection.weight = nn.Parameter(torch.tensor(self.axes.T.copy()))
         projection.bias = nn.Parameter(torch.tensor(-self.mean @ self.axes))
         return [*folded(copy.deepcopy(self.network).cpu()), projection, UnitLength()]
