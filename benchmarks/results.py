@@ -109,12 +109,12 @@ def runs_of(
 
 
 def interval(values: list[float | None]) -> str:
-    """Mean and Student's 95% interval of the mean over runs, in percent; – where a run has none."""
+    """Mean and, from three runs on, Student's 95% interval of it, in percent; – where a run has none."""
     known = [value for value in values if value is not None]
     if len(known) < len(values):
         return "–"
     mean = 100 * statistics.fmean(known)
-    if len(known) < 2:
+    if len(known) < 3:
         return f"{mean:.2f}"
     half = 100 * float(student_t.ppf(0.975, len(known) - 1)) * statistics.stdev(known) / len(known) ** 0.5
     return f"{mean:.2f} ± {half:.2f}"
@@ -130,10 +130,10 @@ def page(lines: list[dict[str, Any]]) -> str:
         "# Results",
         "",
         "Student against DP-SGD at the same ε and δ, measured on the same public test inputs. ε is the published one,",
-        "data-independent and at the caps. ± is Student's 95% interval of the mean over whole runs, each with a fresh",
-        "partition, encoder, teachers, noise, student and baseline; the chance of the test inputs (about ±0.6 points",
-        "for 1,000 of them at 99%) is not in it where runs share one split. Made by `benchmarks/results.py`; no run",
-        "is left out.",
+        "data-independent and at the caps. ± is Student's 95% interval of the mean, given from three whole runs on, each",
+        "with a fresh partition, encoder, teachers, noise, student and baseline; the chance of the test inputs (about ±0.6",
+        "points for 1,000 of them at 99%) is not in it where runs share one split. Made by `benchmarks/results.py`; no",
+        "finished run is left out.",
         "",
         "| Config | split | published ε | δ | runs | student % | DP-SGD % | without privacy % | minutes a run |",
         "|---|---|---|---|---|---|---|---|---|",
