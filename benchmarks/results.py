@@ -130,7 +130,7 @@ def page(lines: list[dict[str, Any]]) -> str:
         "# Results",
         "",
         "Student against DP-SGD at the same ε and δ, measured on the same public test inputs. ε is the published one,",
-        "data-independent and at the caps. ± is Student's 95% interval of the mean, from three whole runs on, each with",
+        "data-independent and at the caps. ± is Student's 95% interval of the mean, from three runs on, each with",
         "a fresh partition, encoder, teachers, noise, student and baseline; the chance of the test inputs (±0.6 points",
         "for 1,000 of them at 99%) is not in it where runs share one split. Made by `benchmarks/results.py`; no",
         "finished run is left out.",
