@@ -1,5 +1,6 @@
 """The whole pipeline on digits: artifacts, reuse, charges, refusals, crashes."""
 
+import functools
 import json
 import os
 import shutil
@@ -389,7 +390,14 @@ def test_interrupting_a_stage_leaves_no_half_written_release(small_config: Path,
     command = [sys.executable, "-m", "flows", "run", str(small_config), "--no-prefect", "--set", f"run_root={tmp_path}"]
     # Many short chunks: all together take long, and an interrupt waits for those that are being trained.
     slow = [f"--set=teachers.{option}" for option in ("epochs=1000", "strategy=loop", "chunk=1")]
-    process = subprocess.Popen([*command, *slow], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [*command, *slow],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell makes its background jobs ignore Ctrl-C, and a child inherits that.
+        preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    )
     teachers = tmp_path / "small" / "private" / "teachers"
     deadline = time.monotonic() + 60
     while not teachers.exists() and time.monotonic() < deadline:
