@@ -73,7 +73,9 @@ def train_consistent(
                 if len(part) < batch:
                     continue
                 seen = pixelwise(warped(as_input(images[part.numpy()]), generator, strength))
-                log_probabilities = network(seen).log_softmax(1)
+                with torch.autocast("cpu", torch.bfloat16, enabled=settings.precision == "mixed"):
+                    outputs = network(seen)
+                log_probabilities = outputs.float().log_softmax(1)
                 loss = -(weight[part] * (wanted[part] * log_probabilities).sum(1)).mean()
                 optimiser.zero_grad()
                 loss.backward()

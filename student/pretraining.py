@@ -113,8 +113,9 @@ def _contrastive(
         for done, rows in enumerate(_batches(len(images), batch, a_pass, settings.epochs, generator)):
             shown = as_input(images[rows])
             views = torch.cat([warped(shown, generator, VIEWS), warped(shown, generator, VIEWS)])
-            made = both(pixelwise(views).to(device))
-            loss = nt_xent(made[:batch], made[batch:], settings.temperature)
+            with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=settings.precision == "mixed"):
+                made = both(pixelwise(views).to(device))
+            loss = nt_xent(made[:batch].float(), made[batch:].float(), settings.temperature)
             step(loss, settings.learning_rate * one_cycle(done / steps))
             if progress is not None:
                 progress(done + 1, steps)

@@ -1,6 +1,6 @@
 """How an encoder is learned from public inputs, or which one of the user's own is used."""
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -47,6 +47,12 @@ class PretrainingSettings(BaseModel):
         title="Whitening",
         description="Power of its eigenvalue that each component is divided by: 0 leaves them as they are, at 0.5 all "
         "vary alike.",
+    )
+    precision: Literal["full", "mixed"] = Field(
+        "full",
+        title="Precision",
+        description="Of forward passes in training: float32, or bfloat16 where it is safe (for GPUs, and "
+        "processors that have it).",
     )
     device: str = Field(
         "auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$", title="Device", description="auto, cpu, cuda or cuda:NUMBER."

@@ -92,6 +92,12 @@ class StudentSettings(BaseModel):
     averaging: float = Field(
         0.995, ge=0, lt=1, title="Averaging", description="Of consistency: decay of the weights' moving average."
     )
+    precision: Literal["full", "mixed"] = Field(
+        "full",
+        title="Precision",
+        description="Of a network's forward passes in training: float32, or bfloat16 where it is safe (for processors "
+        "that have it).",
+    )
     params: dict[str, Any] = Field(
         default_factory=dict,
         title="Estimator's parameters",

@@ -178,6 +178,7 @@ def _fit(features: np.ndarray, targets: np.ndarray, settings: StudentSettings, s
         learning_rate=settings.learning_rate,
         weight_decay=settings.weight_decay,
         seed=seed,
+        mixed=settings.precision == "mixed",
     )
     if not trained:
         raise UserError(f"student.learning_rate = {settings.learning_rate}: training diverged; choose a lower one")

@@ -106,7 +106,8 @@ class TeacherSettings(BaseModel):
     precision: Literal["full", "mixed"] = Field(
         "full",
         title="Precision",
-        description="Of a network's forward passes in training: float32, or bfloat16 where it is safe (for GPUs).",
+        description="Of a network's forward passes in training: float32, or bfloat16 where it is safe (for GPUs, and "
+        "processors that have it).",
     )
     runner: Literal["thread", "process", "dask", "ray"] = Field(
         "thread",

@@ -51,6 +51,19 @@ def test_better_than_the_labels_alone_repeatable_and_not_misled_by_a_few_wrong_o
     assert (probabilities(one, public.features[rows[:5]]).argmax(1) != labels[:5]).sum() >= 3
 
 
+def test_mixed_precision_repeats_and_learns_as_well() -> None:
+    public, rows, labels, truth = _released(100, 5)
+    mixed = SETTINGS.model_copy(update={"precision": "mixed", "epochs": 6})
+    full = training.train(public, rows, labels, mixed.model_copy(update={"precision": "full"}), 0, 10)
+    one, two = (training.train(public, rows, labels, mixed, 0, 10) for _ in range(2))
+    weights = [torch.cat([p.flatten() for p in model.parameters()]) for model in (one, two, full)]
+    assert weights[0].dtype == torch.float32
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+    found = [(probabilities(model, public.features).argmax(1) == truth).mean() for model in (one, full)]
+    assert abs(found[0] - found[1]) < 0.03
+
+
 def test_the_global_generator_and_the_arguments_are_left_alone() -> None:
     public, rows, labels, _ = _released(60, 0)
     network = networks.build("cnn", public.features.shape[1:], 10, 0)

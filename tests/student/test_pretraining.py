@@ -48,6 +48,10 @@ def test_it_is_the_same_every_time_and_leaves_torchs_generator_alone(encoder: En
     assert np.array_equal(again.axes, encoder.axes)
     other = pretrain(public, SMALL, 8)
     assert encoders.weights_digest(other.network) != encoders.weights_digest(encoder.network)
+    mixed = [pretrain(public, SMALL.model_copy(update={"precision": "mixed"}), 7).network for _ in range(2)]
+    digests = {encoders.weights_digest(network) for network in mixed}
+    assert len(digests) == 1
+    assert encoders.weights_digest(encoder.network) not in digests
 
 
 def test_features_are_of_unit_length_and_of_each_record_by_itself(encoder: Encoder) -> None:
@@ -76,10 +80,11 @@ def test_whitened_components_vary_alike(encoder: Encoder) -> None:
     assert np.linalg.norm(plain.axes, axis=0) == pytest.approx(np.ones(10), rel=1e-4)
 
 
-def test_training_brings_views_of_one_image_together() -> None:
+@pytest.mark.parametrize("precision", ["full", "mixed"])
+def test_training_brings_views_of_one_image_together(precision: str) -> None:
     """On images not trained on, the loss of two views is smaller than at the initial weights."""
     images = _images(120)
-    longer = SMALL.model_copy(update={"epochs": 25})
+    longer = SMALL.model_copy(update={"epochs": 25, "precision": precision})
     encoder = pretrain(Examples(images, np.arange(120)), longer, 7)
     shown = as_input(_images(80, 2))
     generator = torch.Generator().manual_seed(3)
