@@ -4,6 +4,7 @@ import copy
 import fcntl
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -176,7 +177,8 @@ def test_a_refusal_and_a_stage_alone(served: Served) -> None:
     assert "limit 1.0000" in state["message"]
     assert "\n" not in state["message"]
     assert served.flow_run("deployed report ")["state"]["name"] == "Reused"
-    assert "Traceback" not in served.log
+    # No traceback of a run, which would pass through an engine; a busy server of Prefect's logs its own there.
+    assert not re.search(r'File ".*/prefect/(flow_|task_)?engine\.py"', served.log)
 
 
 def _page(url: str, profile: Path) -> str:
