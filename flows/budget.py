@@ -88,12 +88,12 @@ def show_rows(result: dict[str, Any]) -> list[str]:
     lines = []
     for dataset in result["datasets"]:
         lines.append(
-            f"{dataset['dataset']}: ε {dataset['spent']:.4f} spent of {dataset['limit']:g} (δ {dataset['delta']:g}, "
-            f"unit {dataset['unit']}, order {dataset['order']:.4g})"
+            f"{dataset['dataset']}: ε {rounded_up(dataset['spent'])} spent of {dataset['limit']:g} "
+            f"(δ {dataset['delta']:g}, unit {dataset['unit']}, order {dataset['order']:.4g})"
         )
         for event in dataset["events"]:
             lines.append(
-                f"  {event['when'][:19]}  {event['state']:<9}  {event['stage']:<9}  ε {event['epsilon']:.4f}  "
+                f"  {event['when'][:19]}  {event['state']:<9}  {event['stage']:<9}  ε {rounded_up(event['epsilon'])}  "
                 f"run {event['run']}  {event['who']}: {event['why']}"
             )
         lines += _composition_rows(dataset.get("compositions", []))

@@ -15,6 +15,13 @@ MODELS = (("student", "Student", figures.BLUE), ("baseline", "DP-SGD baseline", 
 # More classes than these are too wide for a matrix; then the commonest confusions are listed.
 _MATRIX = 12
 _CONFUSIONS = 12
+# The rates of groups that a gap is the largest difference of.
+_BEHIND = {
+    "accuracy_difference": ("accuracy",),
+    "demographic_parity_difference": ("selection_rate",),
+    "equal_opportunity_difference": ("recall",),
+    "equalized_odds_difference": ("recall", "false_positive_rate"),
+}
 
 
 @dataclass(frozen=True)
@@ -102,14 +109,25 @@ class Evaluation:
 
     @property
     def few(self) -> int:
-        """A group or class of fewer test inputs is marked."""
+        """What rests on fewer test inputs is marked."""
         return FEW
 
     @property
     def small(self) -> bool:
-        """Whether any is."""
-        marked = (("accuracy", "subgroup"), ("recall", "class"))
-        return any((r.measure, r.scope) in marked and r.count < FEW for r in self.rows.values())
+        """Whether anything is."""
+        marked = {rate for rates in _BEHIND.values() for rate in rates} | {"precision", "base_rate"}
+        return any(
+            r.measure in marked and r.scope in ("class", "subgroup") and r.count < FEW for r in self.rows.values()
+        )
+
+    def thin(self, model: str, gap: str, column: str, of: str | None = None) -> bool:
+        """Whether a gap between the groups of a column may be that of a group whose rate rests on few inputs."""
+        found = (
+            r
+            for r in self.rows.values()
+            if (r.model, r.scope, r.column, r.class_name) == (model, "subgroup", column, of)
+        )
+        return any(r.measure in _BEHIND[gap] and r.count < FEW for r in found)
 
 
 def evaluation(rows: Sequence[Row], classes: tuple[str, ...]) -> Evaluation | None:

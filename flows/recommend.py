@@ -69,9 +69,10 @@ def recommend(units: int, public: int, classes: int, epsilon: float) -> Recommen
             )
     if answers < 5 * classes:
         doubts.append(f"{answers} labels for {classes} classes are few for a student.")
-    return Recommendation(
-        teachers, sigma, answers, guarantee(GNMax(sigma, answers), delta).epsilon, delta, tuple(doubts)
-    )
+    published = guarantee(GNMax(sigma, answers), delta).epsilon
+    if not published > 0:
+        raise UserError(f"--epsilon = {epsilon:g}: is so small that δ = {delta:g} alone covers it; give a larger one")
+    return Recommendation(teachers, sigma, answers, published, delta, tuple(doubts))
 
 
 def _affordable(sigma: float, epsilon: float, delta: float, most: int) -> int:

@@ -277,9 +277,10 @@ def _require_upstream(stage: Stage, statuses: dict[str, Status]) -> None:
     if all(statuses[name].standing == "fresh" for name in stage.upstream):
         return
     missing = [name for name in NAMES if name in needed and statuses[name].standing != "fresh"]
+    charged = " and ".join(name for name in ("aggregate", "baseline") if name in missing)
     raise UserError(
-        f"{stage.name}: needs {', '.join(missing)}, not run yet or out of date; run them in this order, "
-        "or everything by `pate run`"
+        f"{stage.name}: needs {', '.join(missing)}, not run yet, or not with these settings (each --set counts); run "
+        "them in this order, or everything by `pate run`" + (f"; {charged}: charged to the ledger" if charged else "")
     )
 
 
@@ -320,11 +321,22 @@ def run_stage(name: str, settings: Settings, console: Console, mapper: Mapper | 
             seconds=round(time.monotonic() - started, 3),
         )
         if any(path.startswith("release/") for path in record.outputs):
+            others = _without_report(context, others)
             write_release_manifest(context.run)
         write_manifest(context.run, dataclasses.replace(manifest, stages={**others, name: record}))
     seconds = time.monotonic() - started
     console.say(f"{name}: done in {seconds:.1f} s")
     return StageResult(name, record.key, False, seconds)
+
+
+def _without_report(context: Context, records: dict[str, StageRecord]) -> dict[str, StageRecord]:
+    """The records of other stages once one has released files anew: no report or statement stays that is of the old."""
+    if "report" not in records:
+        return records
+    for path in records["report"].outputs:
+        (context.run.root / path).unlink(missing_ok=True)
+    context.console.say("report: taken back, it was of other files; `pate report` with these settings makes it anew")
+    return {name: record for name, record in records.items() if name != "report"}
 
 
 def _work(name: str) -> Callable[[Context], None]:

@@ -245,12 +245,14 @@ def _evaluation(context: Context, model: Any, *, baseline: bool = False) -> dict
 def student(context: Context) -> None:
     """Released labels and public inputs → student. Post-processing of what the labels' event paid for."""
     from student.release import save_student
+    from student.training import check as check_student
     from student.training import train
     from teachers.saved import Description, Loaded
 
     settings = context.settings
     classes = len(settings.data.class_names)
     public = _public(context)
+    check_student(settings.student, public.features.shape[1:], classes)
     ids, labels = read_labels(context.run.release / "labels.parquet")
     answered = labels >= 0
     model = train(

@@ -107,4 +107,4 @@ class StudentSettings(BaseModel):
     @field_validator("model")
     @classmethod
     def _model(cls, value: str) -> str:
-        return value if value == "convnet" else model_name(value)
+        return model_name(value, "convnet")

@@ -86,8 +86,12 @@ def train(
 
 def check(settings: StudentSettings, shape: tuple[int, ...], classes: int) -> None:
     """Refuse a model that could not be built for inputs of a shape, before any label is paid for."""
+    estimators.refuse_unused(settings.model, settings.params, settings.precision, "student")
     if settings.model.startswith(estimators.PREFIX):
-        estimators.check(settings.model, settings.params, math.prod(shape), classes)
+        try:
+            estimators.check(settings.model, settings.params, math.prod(shape), classes)
+        except UserError as error:
+            raise UserError(f"student.{error}") from None
     else:
         networks.build(settings.model, shape, classes, 0)
     if settings.method == "consistency" and (len(shape) != 3 or settings.model not in _IMAGE_NETWORKS):

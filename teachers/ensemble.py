@@ -156,11 +156,15 @@ def check(settings: TeacherSettings, shape: tuple[int, ...], classes: int) -> No
     """Refuse, before any record is read, what no shard could be trained with."""
     if not settings.empty_vote < classes:
         raise UserError(f"teachers.empty_vote = {settings.empty_vote}: must be below the number of classes, {classes}")
+    estimators.refuse_unused(settings.model, settings.params, settings.precision, "teachers")
     calls.check(settings)
     if settings.device.startswith("cuda") and settings.address is None and not torch.cuda.is_available():
         raise UserError(f"teachers.device = {settings.device!r}: this machine has no CUDA device; use auto or cpu")
     if settings.model.startswith(estimators.PREFIX):
-        estimators.check(settings.model, settings.params, math.prod(shape), classes)
+        try:
+            estimators.check(settings.model, settings.params, math.prod(shape), classes)
+        except UserError as error:
+            raise UserError(f"teachers.{error}") from None
     elif settings.model.startswith(MODULE):
         modules.check(settings, shape, classes, strategy_of(settings) == "vectorised")
     else:

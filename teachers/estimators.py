@@ -13,6 +13,7 @@ from sklearn.utils._param_validation import InvalidParameterError
 
 from data.errors import UserError
 from data.examples import as_matrix
+from teachers.settings import MODULE
 
 PREFIX = "sklearn:"
 _FILTERS = threading.Lock()
@@ -55,6 +56,14 @@ def build(path: str, params: dict[str, Any], seed: int) -> Any:
     except InvalidParameterError as error:
         raise UserError(f"params: {error}") from None
     return estimator
+
+
+def refuse_unused(model: str, params: dict[str, Any], precision: str, field: str) -> None:
+    """Refuse settings of ``field`` (teachers or student) that its model would ignore."""
+    if model.startswith(PREFIX) and precision != "full":
+        raise UserError(f"{field}.precision = {precision!r}: is for networks; {field}.model = {model!r} takes full")
+    if params and not model.startswith((PREFIX, MODULE)):
+        raise UserError(f"{field}.params: are for estimators and modules; {field}.model = {model!r} takes none")
 
 
 def check(path: str, params: dict[str, Any], width: int, classes: int) -> None:

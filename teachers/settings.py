@@ -11,11 +11,11 @@ VOTES = "votes:"
 WIDTH, DIMENSIONS = 24, 128
 
 
-def model_name(value: str) -> str:
-    """A network's name or ``sklearn:<import path>``."""
-    if value in NETWORKS or (value.startswith("sklearn:") and value.removeprefix("sklearn:").count(".") >= 1):
+def model_name(value: str, *more: str) -> str:
+    """A network's name, one of ``more``, or ``sklearn:<import path>``."""
+    if value in (*NETWORKS, *more) or (value.startswith("sklearn:") and value.removeprefix("sklearn:").count(".") >= 1):
         return value
-    raise ValueError(f"must be one of {', '.join(NETWORKS)}, or sklearn:<import path of an estimator>")
+    raise ValueError(f"must be one of {', '.join((*NETWORKS, *more))}, or sklearn:<import path of an estimator>")
 
 
 def teacher_model(value: str) -> str:

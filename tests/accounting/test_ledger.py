@@ -28,6 +28,7 @@ from accounting.curves import rdp
 from accounting.events import DPSGD, ConfidentGNMax, Event, GNMax, LNMax
 from accounting.ledger import Ledger, open_ledger
 from accounting.ledger_rows import Account, Request, Reservation
+from accounting.statement import rounded_up
 from data.errors import RefusedError, UserError
 
 FORK = multiprocessing.get_context("fork")
@@ -96,7 +97,7 @@ def test_admits_until_the_sum_at_one_order_reaches_the_budget(place: Place) -> N
     assert len(before) == 5
     text = str(refusal.value)
     assert "\n" not in text
-    for part in (account.name, "2.0000", "aggregate", "run-5", f"{ledger.spent(account.name):.4f}"):
+    for part in (account.name, "2.0000", "aggregate", "run-5", rounded_up(ledger.spent(account.name))):
         assert part in text
     assert refusal.value.exit_code == 3
 

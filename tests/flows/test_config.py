@@ -20,6 +20,7 @@ CONFIGS = Path(__file__).parents[2] / "configs"
         ("aggregation.delta=1", "aggregation.delta = 1: input should be less than 1"),
         ("aggregation.mechanism=lnmax", "aggregation.scale: must be set for lnmax"),
         ("teachers.model=resnet", "teachers.model: must be one of logistic, mlp, cnn"),
+        ("student.model=tanh-cnn", "student.model: must be one of logistic, mlp, cnn, convnet, or sklearn:"),
         ("teachers.empty_vote=10", "teachers.empty_vote = 10: must be below the 10 classes"),
         ("ledger.delta=1e-5", "aggregation.delta = 0.0001: must be the ledger's delta = 1e-05"),
         ("baseline.delta=1e-5", "baseline.delta = 1e-05: must be the ledger's delta = 0.0001"),

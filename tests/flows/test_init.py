@@ -135,6 +135,7 @@ def test_a_config_for_a_folder_of_images_runs_unedited(
         (["public.csv", "--classes", "no,yes"], "--label: must name the column to be predicted"),
         (["people.csv", "--classes", "no,yes", "--epsilon", "0"], "--epsilon = 0.0: must be above 0"),
         (["people.csv", "--classes", "no,yes", "--epsilon", "nan"], "--epsilon = nan: must be above 0"),
+        (["people.csv", "--classes", "no,yes", "--epsilon", "1e-7"], "--epsilon = 1e-07: is so small that δ = "),
         (["people.csv", "--classes", "no,yes", "--public", "x.csv"], "--public = 'x.csv': no such file or folder"),
         (["people.csv", "--classes", "no,yes", "--out", "people.csv"], "--out = 'people.csv': is there already"),
         (["people.csv", "--classes", "no,yes", "--encoding", "klingon"], "klingon"),

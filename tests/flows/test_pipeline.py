@@ -160,6 +160,35 @@ def test_changed_student_spends_nothing(pate: Pate, arguments: list[object], roo
     assert sorted(_committed(root)) == ["aggregate", "baseline"]
 
 
+def test_another_student_alone_takes_the_report_back(pate: Pate, arguments: list[object], root: Path) -> None:
+    """No report or statement lies beside files that it is not of; the report alone makes it anew, free of charge."""
+    release, changed = root / "whole" / "release", ["--set", "student.epochs=5"]
+    described = {"report.html", "privacy.json", "evaluation.parquet"}
+    before = {file.name for file in release.iterdir()}
+    assert described < before
+    code, _, err = pate("student", *arguments, *changed)
+    assert code == 0
+    assert "report: taken back" in err
+    assert {file.name for file in release.iterdir()} == before - described
+    assert not described & set(json.loads((release / "manifest.json").read_text()))
+    code, result, _ = pate("report", *arguments)
+    assert code == 2
+    assert result["error"].startswith("report: needs student, not run yet, or not with these settings")
+    assert pate("report", *arguments, *changed)[0] == 0
+    assert {file.name for file in release.iterdir()} == before
+    assert digest(release / "student.safetensors") in (release / "report.html").read_text()
+    assert sorted(_committed(root)) == ["aggregate", "baseline"]
+
+
+def test_a_student_alone_is_refused_as_in_a_run(pate: Pate, arguments: list[object], root: Path) -> None:
+    """A model that its method does not take: one line, and the old student stays."""
+    before = digest(root / "whole" / "release" / "student.safetensors")
+    code, result, _ = pate("student", *arguments, "--set", "student.method=consistency")
+    assert code == 2
+    assert "is for images and student.model cnn or convnet or mlp, not for 'logistic'" in result["error"]
+    assert digest(root / "whole" / "release" / "student.safetensors") == before
+
+
 def test_a_full_budget_refuses_before_training(pate: Pate, small_config: Path, tmp_path: Path) -> None:
     """Exit code 3, nothing trained, nothing released, nothing spent."""
     code, result, err = pate(
@@ -220,8 +249,8 @@ def test_a_stage_says_which_stage_it_needs(pate: Pate, small_config: Path, tmp_p
     code, result, _ = pate("vote", small_config, "--json", "--set", f"run_root={tmp_path}")
     assert code == 2
     assert result["error"] == (
-        "vote: needs partition, teach, queries, not run yet or out of date; run them in this order, "
-        "or everything by `pate run`"
+        "vote: needs partition, teach, queries, not run yet, or not with these settings (each --set counts); run "
+        "them in this order, or everything by `pate run`"
     )
 
 

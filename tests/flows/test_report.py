@@ -318,9 +318,24 @@ def test_a_page_of_many_classes_and_small_groups() -> None:
     assert found.size(of=names[19]) == 0
     assert found.small
     assert found.size("ward", "b") == 3
+    assert found.thin("student", "accuracy_difference", "ward")
+    assert found.thin("student", "demographic_parity_difference", "ward", names[0])
     (group,) = found.groups
     for mark in (mark for strip in group.strips for mark in strip.marks):
         assert 0 <= mark.left <= mark.dot + 1e-9 <= mark.left + mark.width + 2e-9 <= 100 + 1e-6
+
+
+def test_a_gap_is_marked_by_the_rates_that_it_compares() -> None:
+    """Both groups are large, but one has three members of the class: what is made of its recall says little."""
+    labels = np.array([0] * 97 + [1] * 3 + [0, 1] * 50)
+    groups = {"ward": np.array(["a"] * 100 + ["b"] * 100)}
+    rows = measure({"student": np.random.default_rng(0).dirichlet(np.ones(2), 200)}, labels, groups, ("no", "yes"), 0)
+    found = evaluation_page.evaluation(rows, ("no", "yes"))
+    assert found is not None
+    assert found.small
+    gaps = ("demographic_parity_difference", "equal_opportunity_difference", "equalized_odds_difference")
+    assert [found.thin("student", gap, "ward", "yes") for gap in gaps] == [False, True, True]
+    assert not found.thin("student", "accuracy_difference", "ward")
 
 
 def test_charts_are_the_same_bytes_every_time() -> None:

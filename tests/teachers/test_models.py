@@ -2,6 +2,7 @@
 
 import io
 import pickle
+import re
 import zipfile
 from pathlib import Path
 
@@ -10,10 +11,14 @@ import pytest
 import torch
 
 from data.errors import UserError
-from teachers import estimators, fitting, networks, saved
+from student import training
+from student.settings import StudentSettings
+from teachers import ensemble, estimators, fitting, networks, saved
 from teachers.augmentation import Augmentation
+from teachers.settings import TeacherSettings
 
 FIT = {"epochs": 4, "batch_size": 16, "learning_rate": 1e-2, "weight_decay": 1e-4, "seed": 3}
+_FOREST = "sklearn:sklearn.ensemble.RandomForestClassifier"
 
 
 @pytest.mark.parametrize("model", ["logistic", "mlp", "cnn"])
@@ -263,12 +268,29 @@ def test_bad_estimators_are_refused_in_one_line(path: str, params: dict[str, obj
     assert said in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"model": _FOREST, "precision": "mixed"}, ".precision = 'mixed': is for networks"),
+        ({"model": "cnn", "params": {"n_estimators": 5}}, ".params: are for estimators and modules"),
+        ({"model": _FOREST, "params": {"trees": 5}}, ".params: model = "),
+    ],
+)
+def test_settings_that_a_model_would_ignore_are_refused(changes: dict[str, object], said: str) -> None:
+    """By teachers and student alike, with the whole name of the setting."""
+    teachers = TeacherSettings(empty_vote=0).model_copy(update=changes)
+    student = StudentSettings(method="supervised").model_copy(update=changes)
+    with pytest.raises(UserError, match=f"^teachers{re.escape(said)}"):
+        ensemble.check(teachers, (1, 8, 8), 10)
+    with pytest.raises(UserError, match=f"^student{re.escape(said)}"):
+        training.check(student, (1, 8, 8), 10)
+
+
 def test_estimators_are_seeded_and_run_on_one_core() -> None:
     """random_state comes from the seed unless the settings fix it; n_jobs stays at one core."""
-    forest = "sklearn:sklearn.ensemble.RandomForestClassifier"
-    assert estimators.build(forest, {}, 2**40 + 9).random_state == 9
-    assert estimators.build(forest, {"random_state": 5}, 9).random_state == 5
-    assert estimators.build(forest, {}, 9).n_jobs in (None, 1)
+    assert estimators.build(_FOREST, {}, 2**40 + 9).random_state == 9
+    assert estimators.build(_FOREST, {"random_state": 5}, 9).random_state == 5
+    assert estimators.build(_FOREST, {}, 9).n_jobs in (None, 1)
     assert "random_state" not in estimators.build("sklearn:sklearn.naive_bayes.GaussianNB", {}, 9).get_params()
 
 
